@@ -1,4 +1,4 @@
-"""For how long something that can go on may stand still, or go round."""
+"""For how long something that can go on may stand still, go round, or go on after its end was asked for."""
 
 from __future__ import annotations
 
@@ -16,3 +16,6 @@ class Patience:
     retracts: int = 64
     """How often a turn may be retracted without a token between. A few are right: under overlap a turn may be retracted before
     the result of its prefill is in, and a scheduler that is short of pages takes the turn with the fewest tokens first."""
+    aborted: int = 2
+    """How many steps may be launched of a turn after its abort was asked for: the one that is prepared then, and under overlap
+    the one behind it."""

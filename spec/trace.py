@@ -35,6 +35,7 @@ EventName = Literal[
     "evict",
     "window",
     "check",
+    "ask_abort",
 ]
 
 

@@ -8,7 +8,15 @@ from kvproof.conformance.replay.batch_in_flight import GIVE_UP, OF_REUSE
 from kvproof.conformance.replay.compared_fields import SHOWN, TERMS
 from kvproof.conformance.replay.coverage import COUNTED, OF_A_CHECK, OF_EVICTED_PAGES, OF_EVICTED_WINDOW_PAGES
 from kvproof.conformance.replay.judge import LATE_RESULTS, LEAVES, OF_NO_TURN, WITH_ROW
-from kvproof.conformance.replay.passes import ADMITS_OR_GIVES_BACK, BRINGS_NOTHING_ON, DECODES, GETS_ON, RETRACTS
+from kvproof.conformance.replay.passes import (
+    ADMITS_OR_GIVES_BACK,
+    ASKS_ABORT,
+    BRINGS_NOTHING_ON,
+    DECODES,
+    GETS_ON,
+    RETRACTS,
+    STEPS_OF_A_TURN,
+)
 from kvproof.conformance.replay.passes import LOOKS_OF_EVENTS as LOOKS_OF_EVENTS
 from kvproof.conformance.traces import columnar_schema
 from kvproof.conformance.traces.columnar_schema import ACTIONS, FLAGS, NUMBERS, PAGE_LISTS, PAGE_LISTS_OR_NULL
@@ -95,8 +103,9 @@ class StateArrays(NamedTuple):
     given_up: Array
     """int64[pool pages + 1], with overlap: the event at which a row let go of the page while its step ran (0: none did)."""
     turns: Array
-    """int32[turns, 4]: its own ledger, the ledger that its events are about + 1 (0: none yet), whether it was refused
-    or is over, how many results may come late."""
+    """int32[turns, 5]: its own ledger, the ledger that its events are about + 1 (0: none yet), whether it was refused
+    or is over, how many results may come late, and 1 + how many of its steps were launched since its abort was asked for
+    (0: it was not)."""
     counts: Array
     """int64[COUNTS]: numbers of the whole replay."""
     rules: Array
@@ -142,6 +151,7 @@ SETTINGS = (
     "patience",
     "close_patience",
     "retract_patience",
+    "abort_patience",
 )
 """The configuration. `page_shift`: log2 of the page size, -1 where it is no power of two."""
 
@@ -161,7 +171,7 @@ LISTS = {name: place for place, name in enumerate((*PAGE_LISTS, *PAGE_LISTS_OR_N
 """Rows of begins and ends."""
 
 # Events by what the loop does with them.
-EVICT, CHECK = ACTIONS.index("evict"), ACTIONS.index("check")
+EVICT, CHECK, ASK_ABORT = ACTIONS.index("evict"), ACTIONS.index("check"), ACTIONS.index(ASKS_ABORT)
 FINISH, ABORT, ARRIVE, CREATE = (ACTIONS.index(name) for name in ("finish", "abort", "arrive", "create"))
 EXTEND, RESULT, AN_INSERT = (ACTIONS.index(name) for name in ("extend", "result", "insert"))
 DECODE, RETRACT = ACTIONS.index(DECODES), ACTIONS.index(RETRACTS)
@@ -169,6 +179,7 @@ KINDS_OF_NO_TURN = sum(1 << ACTIONS.index(name) for name in OF_NO_TURN)
 KINDS_THAT_JOIN_OR_LEAVE = sum(1 << ACTIONS.index(name) for name in ("extend", *LEAVES))
 """Bit of each event that brings a turn into the batch or takes it out."""
 KINDS_THAT_LAUNCH = sum(1 << ACTIONS.index(name) for name in LAUNCHES)
+KINDS_THAT_GIVE_A_STEP = sum(1 << ACTIONS.index(name) for name in STEPS_OF_A_TURN)
 KINDS_THAT_ADMIT_OR_GIVE_BACK = sum(1 << ACTIONS.index(name) for name in ADMITS_OR_GIVES_BACK)
 KINDS_THAT_BRING_NOTHING_ON = sum(1 << ACTIONS.index(name) for name in BRINGS_NOTHING_ON)
 KINDS_THAT_GET_ON = sum(1 << ACTIONS.index(name) for name in GETS_ON)
@@ -200,7 +211,7 @@ NO_ROW = -1
 NOT_KNOWN = -1
 """What a ledger exercised before, where it has not been weighed yet."""
 NEVER_ENDED = -(2**63)
-OWN_LEDGER, LEDGER_OF, ELSEWHERE, LATE = range(4)
+OWN_LEDGER, LEDGER_OF, ELSEWHERE, LATE, ASKED = range(5)
 
 # Places in counts.
 FREE_COUNT, TREE_COUNT, PROTECTED_COUNT, WINDOW_FREE_COUNT, WINDOW_TREE_COUNT, WINDOW_PROTECTED_COUNT = range(6)
@@ -211,7 +222,10 @@ FIRST_SEQ, BATCH_STEP, BATCH_FIRST, BATCH_BEFORE, LAST_GIVEN_UP = range(18, 23)
 batch before it; when pages were given up last while their step ran. An event's number is its seq, and one more."""
 PASSES, BARREN, PASS_STEP, NEXT_LOOK, IDLE_AT = range(23, 28)
 """What `replay/passes.py` counts."""
-FREE_BLOCKS = 28
+ASKS = 28
+BESIDE = {"evict": EVICTS, "check": CHECKS, ASKS_ABORT: ASKS}
+"""How many events there were of each kind that no rule of a ledger judges."""
+FREE_BLOCKS = 29
 """First of 40 places: the first free block of 2^n entries in the arena, + 1."""
 COUNTS = FREE_BLOCKS + 40
 
@@ -256,8 +270,8 @@ ALLOC, FREED, WINDOW_ALLOC, WINDOW_FREED = (LISTS[name] for name in ("alloc", "f
 SHARED, FREE_LIST, WINDOW_FREE_LIST = (LISTS[name] for name in ("shared", "free_list", "window_free_list"))
 FOLLOWED, LONGEST_CHUNK, OVERLAP = (SETTINGS_AT[name] for name in ("window_followed", "longest_chunk", "overlap"))
 PAGE_SIZE, ROW_WIDTH, ROWS = (SETTINGS_AT[name] for name in ("page_size", "row_width", "rows"))
-PATIENCE, CLOSE_PATIENCE, RETRACT_PATIENCE = (
-    SETTINGS_AT[name] for name in ("patience", "close_patience", "retract_patience")
+PATIENCE, CLOSE_PATIENCE, RETRACT_PATIENCE, ABORT_PATIENCE = (
+    SETTINGS_AT[name] for name in ("patience", "close_patience", "retract_patience", "abort_patience")
 )
 # Fields of a ledger that the loop itself reads; a turn in a phase from LIVE_FROM on has a row.
 PHASE, PREFIX_LEN, PENDING = (FIELDS[name] for name in ("phase", "prefix_len", "pending"))

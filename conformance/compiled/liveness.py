@@ -65,6 +65,26 @@ def goes_round(kind: int, ledger: int, state: StateArrays) -> bool:
     return kind == at.RETRACT and state.tables[ledger, at.RETRACTED] >= state.settings[at.RETRACT_PATIENCE]
 
 
+def ask_abort(event: int, events: EventArrays, state: StateArrays) -> bool:
+    """Somebody wants a turn aborted; whether the turn is one that is not over."""
+    session, turn, turns = int(events.table[at.SESSION, event]), int(events.table[at.TURN, event]), state.turns
+    if turn < 0 or turns[turn, at.LEDGER_OF] == 0:
+        return False
+    ledger = int(turns[turn, at.LEDGER_OF]) - 1
+    if session >= 0 and (ledger != session or turns[turn, at.ELSEWHERE] != 0):
+        return False
+    if state.ledgers[ledger, at.PHASE] == at.NO_TURN:
+        return False
+    turns[turn, at.ASKED] = max(turns[turn, at.ASKED], 1)
+    return True
+
+
+def runs_on(kind: int, turn: int, state: StateArrays) -> bool:
+    """Whether the event is one step too many of a turn whose abort was asked for."""
+    asked = state.turns[turn, at.ASKED] if turn >= 0 else 0
+    return asked > state.settings[at.ABORT_PATIENCE] and (at.KINDS_THAT_GIVE_A_STEP >> kind) & 1 == 1
+
+
 def goes_on(
     kind: int, ledger: int, begins: bool, is_late: bool, event: int, events: EventArrays, state: StateArrays
 ) -> None:

@@ -11,7 +11,7 @@ from kvproof.conformance.compiled import layout as at
 from kvproof.conformance.compiled.book import length_of, totals, undo
 from kvproof.conformance.compiled.in_flight import launch, let_go, reuse
 from kvproof.conformance.compiled.layout import Array, EventArrays, StateArrays
-from kvproof.conformance.compiled.liveness import begins_a_pass, goes_on, goes_round, stands_still
+from kvproof.conformance.compiled.liveness import ask_abort, begins_a_pass, goes_on, goes_round, runs_on, stands_still
 from kvproof.conformance.compiled.pages import evict_pages, lists_what_is_free, move_pages
 from kvproof.conformance.compiled.rule_calls import ask
 
@@ -139,6 +139,10 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                 count_seen(seen, at.CHECK_SHOWN_ROW, at.SEEN_TERMS)
             else:
                 count_seen(seen, at.CHECK_SHOWN_ROW, at.SEEN_NO_TERMS)
+        elif kind == at.ASK_ABORT:
+            if not ask_abort(event, events, state):
+                return at.NOT_CLEAN, event
+            counts[at.ASKS] += 1
         else:
             session, turn = int(table[at.SESSION, event]), int(table[at.TURN, event])
             is_another = 0
@@ -164,6 +168,8 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             if kind == at.EXTEND and 0 < settings[at.LONGEST_CHUNK] < table[at.SEQ_LEN, event] - old[at.PREFIX_LEN]:
                 return at.NOT_CLEAN, event
             if kind == at.CREATE and tables[ledger, at.EXCUSED] != 0:
+                return at.NOT_CLEAN, event
+            if runs_on(kind, turn, state):
                 return at.NOT_CLEAN, event
             begins = begins_a_pass(kind, event, events, state)
             if goes_round(kind, ledger, state) or (begins and stands_still(ledger, state)):
@@ -241,6 +247,11 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             if kind in (at.FINISH, at.ABORT):
                 tables[ledger, at.ENDED_IN] = events.steps[event]
             if turn >= 0:
+                if turns[turn, at.ASKED] != 0:
+                    if kind in (at.FINISH, at.ABORT):
+                        turns[turn, at.ASKED] = 0
+                    elif (at.KINDS_THAT_GIVE_A_STEP >> kind) & 1 == 1:
+                        turns[turn, at.ASKED] += 1
                 if session < 0 or (kind == at.CREATE and table[at.ADMITTED, event] != 0):
                     turns[turn, at.LEDGER_OF] = ledger + 1
                 if kind == at.CREATE:

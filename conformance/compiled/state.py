@@ -69,6 +69,7 @@ def settings_of(d: Integers, window_pages: int, longest_chunk: int, rows: int, p
         "patience": patience.turns,
         "close_patience": patience.closes,
         "retract_patience": patience.retracts,
+        "abort_patience": patience.aborted,
     }
     return np.array([int(derived[n]) if n in derived else int(getattr(d, n)) for n in at.SETTINGS], np.int64)
 
@@ -98,7 +99,7 @@ class State:
         self.users: Array = np.zeros(64, np.int32)
         self.launched: Array = np.zeros(64, np.int64)
         self.given_up: Array = np.zeros(pool_pages + 1 if d.overlap else 1, np.int64)
-        self.turns: Array = np.zeros((64, 4), np.int32)
+        self.turns: Array = np.zeros((64, 5), np.int32)
         self._known_turns = 0
         self.counts: Array = np.zeros(at.COUNTS, np.int64)
         self.counts[at.FREE_COUNT], self.counts[at.WINDOW_FREE_COUNT] = pool_pages, window_pages
@@ -154,7 +155,7 @@ class State:
         report = replayer.report
         report.events, report.pages_moved = int(self.counts[at.EVENTS]), int(self.counts[at.PAGES_MOVED])
         counted = dict(zip(self.actions, self.rules.tolist(), strict=True))
-        counted["evict"], counted["check"] = int(self.counts[at.EVICTS]), int(self.counts[at.CHECKS])
+        counted |= {name: int(self.counts[place]) for name, place in at.BESIDE.items()}
         actions = Counter({name: times for name, times in counted.items() if times})
         vars(report.coverage).update(vars(coverage_of(self.seen, self.shown_last, actions, self.actions)))
 
@@ -196,6 +197,8 @@ class State:
         replayer.of_turn = {turn: keys[of_turn[n] - 1] for turn, n in self.names.turns.items() if of_turn[n]}
         replayer.elsewhere = {turn for turn, n in self.names.turns.items() if elsewhere[n]}
         replayer.late = {turn: late[n] for turn, n in self.names.turns.items() if late[n]}
+        asked = turns[:, at.ASKED].tolist()
+        replayer.asked = {turn: asked[n] - 1 for turn, n in self.names.turns.items() if asked[n]}
         ended = np.flatnonzero(self.tables[:, at.ENDED_IN] != at.NEVER_ENDED).tolist()
         steps = self.tables[:, at.ENDED_IN]
         replayer.ended_in = {keys[n]: None if steps[n] == at.ABSENT else int(steps[n]) for n in ended}
@@ -281,9 +284,9 @@ class State:
             return False
         if any(key not in names.ledgers for key in (*owners, *book._tables)):
             return False  # a state that was read from a file may say anything
-        if any(steps > LARGEST_NUMBER for steps in replayer.late.values()):
+        if any(steps >= LARGEST_NUMBER for steps in (*replayer.late.values(), *replayer.asked.values())):
             return False
-        if not (replayer.of_turn.keys() | replayer.elsewhere | replayer.late.keys()) <= names.turns.keys():
+        if not {*replayer.of_turn, *replayer.elsewhere, *replayer.late, *replayer.asked} <= names.turns.keys():
             return False
         self._make_room_for_names()  # an event that stands in no column may have brought some
         self.ledgers[:], self.reports[:], self.tables[:] = 0, 0, _no_tables(len(self.tables))
@@ -291,13 +294,15 @@ class State:
             self.ledgers[names.ledgers[key]] = [int(getattr(ledger, f.name)) for f in FIELDS]
         for key, step in replayer.ended_in.items():
             self.tables[names.ledgers[key], at.ENDED_IN] = at.ABSENT if step is None else step
-        self.turns[:, [at.LEDGER_OF, at.ELSEWHERE, at.LATE]] = 0
+        self.turns[:, [at.LEDGER_OF, at.ELSEWHERE, at.LATE, at.ASKED]] = 0
         for turn, key in replayer.of_turn.items():
             self.turns[names.turns[turn], at.LEDGER_OF] = names.ledgers[key] + 1
         for turn in replayer.elsewhere:
             self.turns[names.turns[turn], at.ELSEWHERE] = 1
         for turn, steps in replayer.late.items():
             self.turns[names.turns[turn], at.LATE] = steps
+        for turn, steps in replayer.asked.items():
+            self.turns[names.turns[turn], at.ASKED] = steps + 1
         self.counts[:] = 0
         self._count_what_is_reported(replayer)
         self._take_back_pages(book)
@@ -310,7 +315,8 @@ class State:
     def _count_what_is_reported(self, replayer: Replayer) -> None:
         report, counts = replayer.report, self.counts
         counts[at.EVENTS], counts[at.PAGES_MOVED] = report.events, report.pages_moved
-        counts[at.EVICTS], counts[at.CHECKS] = report.actions["evict"], report.actions["check"]
+        for name, place in at.BESIDE.items():
+            counts[place] = report.actions[name]
         self.rules[:] = [0 if name == "check" else report.actions[name] for name in self.actions]
         write_coverage(self.seen, report.coverage, self.actions)
         self.shown_last[:] = 0

@@ -23,6 +23,7 @@ from kvproof.conformance.drive.renaming import Renaming
 from kvproof.conformance.drive.token_plan import MOST_TOKENS, TokenPlan, TooManyTokens
 from kvproof.conformance.errors import UserError, at
 from kvproof.conformance.replay.judge import Difference
+from kvproof.conformance.replay.passes import ASKS_ABORT
 from kvproof.conformance.traces.json_lines import TraceReader
 from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.impl.config import ConfigError, EngineConfig
@@ -76,7 +77,9 @@ def drive(path: str | Path, *, faults: Sequence[str] = (), progress: OnEvents = 
     require_torch()
     require_faults(faults)
     reader = read_trace(path)
-    lines = [(line, record) for line, record in reader if isinstance(record, Event)]
+    # That an abort was asked for is nothing to do: the abort itself is another event.
+    events = ((line, record) for line, record in reader if isinstance(record, Event))
+    lines = [(line, event) for line, event in events if event.action != ASKS_ABORT]
     if not lines:
         raise UserError(f"{at(path)}: nothing to drive: the trace has no events")
     config = engine_config(reader, faults)

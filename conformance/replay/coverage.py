@@ -44,6 +44,8 @@ OF_THE_WINDOW = ("I9", "I10")
 """Invariants about the window pool: without a window they say nothing, whatever their sentences compare."""
 OF_LATE_RESULTS = "I17"
 """That late results change nothing is the invariant itself; its sentence on the ledger only ever compares zeros."""
+WITHOUT_RULE = ("evict", "ask_abort")
+"""Events that no action of the specification judges: they are counted by their own names."""
 OF_A_CHECK = ("I2", "I13")
 OF_EVICTED_PAGES, OF_EVICTED_WINDOW_PAGES = ("I1", "I11", "I13"), ("I6", "I10")
 """What the page book checks beside the rules: at a memory check with terms, and where the tree evicts."""

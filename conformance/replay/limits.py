@@ -15,7 +15,8 @@ from kvproof.spec.state import Ledger
 from kvproof.spec.trace import Config, Event
 
 CHECK = ("check",)
-BUT_CHECK = tuple(name for name in ACTIONS if name != "check")
+BUT_CHECK = tuple(name for name in ACTIONS if name not in ("check", "ask_abort"))
+"""Events that may move pages."""
 OF_A_LEDGER = tuple(name for name in BUT_CHECK if name != "evict")
 SHARING = ("extend", "insert", "finish", "abort")
 """Events at which a row may take over pages of the tree."""

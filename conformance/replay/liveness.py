@@ -20,6 +20,7 @@ from kvproof.spec.state import NONE, RUNNING, WAITING, Ledger, fill_len, is_live
 ROW, PAGES, WINDOW_PAGES = "row", "pages", "window pages"
 A_TURN = "a turn continues"
 """What a turn waits for in a state that the rules do not lead to: after a known deviation was followed."""
+AN_ABORT = "a turn whose abort was asked for ends"
 
 
 def has_room(wanted: int, obtainable: int) -> bool:
@@ -69,6 +70,12 @@ class Liveness:
         if times <= self.patience.retracts:
             return None
         return Standing(key, A_TURN, f"it was retracted {times} times, and got no token between")
+
+    def runs_on(self, key: str, steps: int) -> Standing | None:
+        """A turn of which so many steps were launched after its abort was asked for."""
+        if steps <= self.patience.aborted:
+            return None
+        return Standing(key, AN_ABORT, f"{steps} steps of it were launched since")
 
     def _stands(self, key: str, ledger: Ledger, stood: int, *, is_idle: bool) -> bool:
         if ledger.phase == NONE:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kvproof.spec.batch import LAUNCHES
 from kvproof.spec.trace import Event
 
 DECODES = "decode"
 BRINGS_NOTHING_ON = ("match",)
 """Events of a turn that stands where it stood: a match of a waiting turn is tried again and again."""
 RETRACTS = "retract"
+ASKS_ABORT = "ask_abort"
+STEPS_OF_A_TURN = (*LAUNCHES, "verify")
+"""Events by which a turn gets pages."""
 GETS_ON = ("result", "verify", "finish", "abort")
 """Events by which a turn gets a token, or ends."""
 ADMITS_OR_GIVES_BACK = ("extend", "finish", "abort", "retract", "close")

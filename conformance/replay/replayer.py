@@ -36,7 +36,7 @@ from kvproof.conformance.replay.liveness import Liveness, Standing
 from kvproof.conformance.replay.memory_check import invariant_of, misplaced_pages, wrong_free_pages, wrong_terms
 from kvproof.conformance.replay.missing_event import BeforeEvent, missing_in_words
 from kvproof.conformance.replay.page_book import PageBook, RowTable
-from kvproof.conformance.replay.passes import RETRACTS, Passes
+from kvproof.conformance.replay.passes import ASKS_ABORT, RETRACTS, STEPS_OF_A_TURN, Passes
 from kvproof.conformance.replay.standstill import turn_in_words, who_holds
 from kvproof.conformance.replay.verdict import Finding, Report
 from kvproof.conformance.replay.wrong_pages import claimed, lines_of, wrong_pages_of
@@ -60,8 +60,8 @@ STANDSTILL = "standstill"
 """In place of the rule that a finding is about: no event was wrong, one is missing."""
 AFTER_A_DEVIATION = "a turn comes to a session whose state is right"
 GOES_ON = "what can continue does continue: no turn and no close stands still"
-BESIDE_THE_RULES = ("evict", "check")
-"""Events of no ledger."""
+BESIDE_THE_RULES = ("evict", "check", ASKS_ABORT)
+"""Events that are judged by no rule of a ledger."""
 
 
 class Headed(Protocol):
@@ -114,6 +114,8 @@ class Replayer:
         self.ended_in: dict[str, int | None] = {}
         self.late: dict[str, int] = {}
         """Of turns, the launched steps whose results are not known and not awaited: so many may still come, and be dropped."""
+        self.asked: dict[str, int] = {}
+        """Of turns whose abort was asked for, how many steps were launched since."""
         self.excused: dict[str, Excused] = {}
         """Of ledgers, the known deviation that was followed last, whose state is not right since then."""
         self.batch = BatchInFlight()
@@ -141,6 +143,8 @@ class Replayer:
             return finding
         if event.action == RETRACTS:
             return self._goes_round(line, event)
+        if event.turn in self.asked and (runs_on := self._runs_on(line, event)):
+            return runs_on
         return self._stands_still(line, event) if event.params.get("idle_passes") or begins_a_pass else None
 
     @property
@@ -161,7 +165,7 @@ class Replayer:
         """By the rules, apart from what the header says."""
         if event.action in BESIDE_THE_RULES:
             self._counting.beside_the_rules(event)
-            return self._evict(line, event) if event.action == "evict" else self._check(line, event)
+            return self._beside_the_rules(line, event)
         key = self._key(line, event)
         before = self.ledgers.get(key, pristine(self.d))
         is_another = event.session is not None and event.action != "create" and event.turn in self.elsewhere
@@ -191,6 +195,15 @@ class Replayer:
             self._advance(key, judgement, event)
             return None
         return self._deviation(line, event, key, before, judgement)
+
+    def _beside_the_rules(self, line: int, event: Event) -> Finding | None:
+        match event.action:
+            case "evict":
+                return self._evict(line, event)
+            case "check":
+                return self._check(line, event)
+            case _:
+                return self._ask_abort(line, event)
 
     def _key(self, line: int, event: Event) -> str:
         """The ledger that an event is about. A request that its session refused or detached has one of its own."""
@@ -252,6 +265,7 @@ class Replayer:
             self.ended_in[key] = event.step
         if event.turn is not None:
             self._count_late(event.turn, event.action, judgement.outcome)
+            self._count_asked(event.turn, event.action)
         if not judgement.outcome.action.of_another:
             self.passes.see(event, key, is_late=judgement.outcome.action.name in LATE_RESULTS)
         if after == pristine(self.d):
@@ -303,6 +317,12 @@ class Replayer:
             self.late[turn] = left
         else:
             self.late.pop(turn, None)
+
+    def _count_asked(self, turn: str, event: str) -> None:
+        if event in ENDS:
+            self.asked.pop(turn, None)
+        elif turn in self.asked and event in STEPS_OF_A_TURN:
+            self.asked[turn] += 1
 
     def _deviation(self, line: int, event: Event, key: str, before: Ledger, right: Judgement) -> Finding | None:
         """The rule does not allow what was seen. A known deviation of the release is followed; else it is a finding."""
@@ -389,6 +409,27 @@ class Replayer:
             return None
         said = f"{event.turn}: {standing.how}"
         return self._standstill(line, event, standing, said, explained_by=tuple(faults_behind_retracts()))
+
+    def _ask_abort(self, line: int, event: Event) -> Finding | None:
+        """Somebody wants a turn aborted that is not over. It changes nothing, but from here on the turn is to end."""
+        key = self.ledger_of(event)
+        ledger = self.ledgers.get(key) if key is not None else None
+        has_left = event.session is not None and (
+            event.turn in self.elsewhere or key != self.of_turn.get(event.turn or "")
+        )
+        if event.turn is None or ledger is None or ledger.phase == NONE or has_left:
+            wrong = f"turn {event.turn} is not there any more, or never was: its abort cannot be asked for"
+            return self._contradiction(line, event, (wrong,), key or "all")
+        self.asked.setdefault(event.turn, 0)
+        return None
+
+    def _runs_on(self, line: int, event: Event) -> Finding | None:
+        """Of a turn whose abort was asked for."""
+        key = self.ledger_of(event)
+        if key is None or event.turn is None or event.action not in STEPS_OF_A_TURN:
+            return None
+        standing = self.liveness.runs_on(key, self.asked[event.turn])
+        return None if standing is None else self._standstill(line, event, standing, f"{event.turn}: {standing.how}")
 
     def _standstill(self, line: int, event: Event, standing: Standing, *said: str, **found: Any) -> Finding:
         live = self.liveness

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.replay.compared_fields import SHOWN
-from kvproof.conformance.replay.coverage import COUNTED, Coverage, all_branches
+from kvproof.conformance.replay.coverage import COUNTED, WITHOUT_RULE, Coverage, all_branches
 from kvproof.spec.actions import ACTIONS, Action
 
 Tables = Iterable[Mapping[str, Action]]
@@ -17,7 +17,7 @@ _RULES_OF = {
         event: tuple(a.name for a in ACTIONS.values() if a.event == event)
         for event in {a.event for a in ACTIONS.values()}
     },
-    "evict": ("evict",),
+    **{event: (event,) for event in WITHOUT_RULE},
 }
 """The actions that judge an event: whoever asks for `abort` asks for any of its rules."""
 

@@ -34,6 +34,7 @@ def state_as_data(replayer: Replayer) -> Data:
         "elsewhere": sorted(replayer.elsewhere),
         "ended_in": dict(replayer.ended_in),
         "late": dict(replayer.late),
+        "asked": dict(replayer.asked),
         # Absent in what an older kvproof wrote: then no row and no page is known to be of a batch in flight.
         "batch": _batch_as_data(replayer.batch),
         "excused": {key: list(vars(excused).values()) for key, excused in replayer.excused.items()},
@@ -56,6 +57,7 @@ def restore_state(replayer: Replayer, data: Data) -> None:
     replayer.elsewhere = set(map(str, data["elsewhere"]))
     replayer.ended_in = {str(k): None if step is None else whole_number(step) for k, step in data["ended_in"].items()}
     replayer.late = {str(turn): count(steps) for turn, steps in data["late"].items()}
+    replayer.asked = {str(turn): count(steps) for turn, steps in data.get("asked", {}).items()}
     replayer.batch = _batch(replayer, data.get("batch"))
     replayer.excused = {str(k): _excused(*of) for k, of in data.get("excused", {}).items()}
     replayer.passes = _passes(data.get("passes"))

@@ -12,7 +12,7 @@ from typing import Any
 from rich.text import Text
 
 from kvproof.conformance.replay.compared_fields import SHOWN
-from kvproof.conformance.replay.coverage import COUNTED, Coverage, all_branches
+from kvproof.conformance.replay.coverage import COUNTED, WITHOUT_RULE, Coverage, all_branches
 from kvproof.conformance.replay.finding_words import finding_json, finding_lines, known_in
 from kvproof.conformance.replay.rules_of_trace import rules_of
 from kvproof.conformance.replay.verdict import CONFORMS, INCOMPLETE, VIOLATES, Finding, Report
@@ -23,7 +23,7 @@ from kvproof.spec.trace import Config
 STYLES = {CONFORMS: "bold green", VIOLATES: "bold red", INCOMPLETE: "bold yellow"}
 
 
-OF_A_REPLAY = (*ACTIONS, "evict")
+OF_A_REPLAY = (*ACTIONS, *WITHOUT_RULE)
 
 
 def coverage_facts(coverage: Coverage, profiles: Sequence[str | None]) -> list[tuple[str, str]]:
@@ -100,6 +100,7 @@ def liveness_line(report: Report) -> Text:
     patience = report.patience
     bounds = f"a turn that can run may stand still for {patience.turns}, a close for {patience.closes}"
     bounds += f"; a turn may be retracted {patience.retracts} times without a token"
+    bounds += f", and launched {patience.aborted} times after its abort was asked for"
     return _line("liveness", f"{report.passes} passes of the scheduler; {bounds}")
 
 

@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from kvproof.conformance.replay.coverage import WITHOUT_RULE
 from kvproof.conformance.replay.finding_words import finding_lines
 from kvproof.conformance.replay.owner_counts import Pool
 from kvproof.conformance.replay.replay import VIOLATES, Finding
@@ -26,7 +27,7 @@ LABELS = 11
 """Columns left of the bar, and free behind it."""
 LINE_SECONDS = 10.0
 """Between two lines of a log."""
-KINDS = (*ACTIONS, "evict")
+KINDS = (*ACTIONS, *WITHOUT_RULE)
 """All kinds of action that a replay counts."""
 
 OWNERS: dict[str, tuple[str, str, str]] = {

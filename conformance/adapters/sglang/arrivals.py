@@ -1,4 +1,4 @@
-"""What comes in from clients: sessions that are opened and closed, turns and requests that arrive, aborts of what waits."""
+"""What comes in from clients: sessions that are opened and closed, turns and requests that arrive, aborts."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Arrivals:
         self._events.turn_event("match", req, session, params=params, after={"attached": False, "lent": False})
 
     def abort(self, abort: Callable[..., Any], scheduler: Any, message: Any) -> Any:
-        """Of what runs only the wish is noted by the scheduler; what waits is gone at once."""
+        """What waits is gone at once. What runs ends later: that it is to end is an event of its own."""
         queued = [(req, session_of(req)) for req in scheduler.waiting_queue]
         self._released = {}
         try:
@@ -127,4 +127,18 @@ class Arrivals:
                 self._events.turn_event("abort", req, None if refused else session, turn_ended=True, **freed)
                 if refused and session is not None and session.session_id in scheduler.session_controller.sessions:
                     self._pass_by(req, session)
+        for req in _not_over(scheduler):
+            if getattr(message, "abort_all", False) or req.rid.startswith(message.rid):
+                session = session_of(req)
+                self._events.event(
+                    "ask_abort", session=session.session_id if session is not None else None, turn=req.rid
+                )
         return result
+
+
+def _not_over(scheduler: Any) -> list[Any]:
+    """Requests that run, whether the scheduler finds them when it is told to abort them or not."""
+    batches = (scheduler.running_batch, scheduler.cur_batch, scheduler.last_batch)
+    reqs = [req for batch in batches if batch is not None for req in batch.reqs]
+    reqs += [scheduler.chunked_req] if scheduler.chunked_req is not None else []
+    return [req for req in dict.fromkeys(reqs) if not req.finished()]

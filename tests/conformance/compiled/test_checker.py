@@ -210,7 +210,7 @@ def test_the_state_goes_over_and_comes_back(tmp_path: Path, judge: build.Judge, 
 def test_no_state_of_the_interpreted_checker_is_left_behind(small: Path) -> None:
     """What it remembers is in the arrays, too. With something new here, `state.py` and the loop have to follow."""
     replayer = Replayer(read_trace(small), [])
-    handed_over = {"ledgers", "of_turn", "elsewhere", "ended_in", "late", "batch", "passes", "book", "report"}
+    handed_over = {"ledgers", "of_turn", "elsewhere", "ended_in", "late", "asked", "batch", "passes", "book", "report"}
     fixed = {"excused", "path", "known", "d", "oracle", "limits", "_counting"}
     assert set(vars(replayer)) == handed_over | fixed
     owned = {"_owners", "_tables", "_users", "_pins", "protected", "_counts", "window", "prefixes"}

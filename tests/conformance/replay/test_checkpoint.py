@@ -212,8 +212,9 @@ def test_all_that_a_replayer_remembers_comes_back(config: dict[str, Any], tmp_pa
     whole, fresh = (Replayer(read_trace(path), []) for _ in range(2))
     for line, event in islice(read_trace(path), 100):
         assert whole.feed(line, event) is None
+    whole.asked = dict.fromkeys(whole.of_turn, 1)  # no walk asks for an abort
     restore_state(fresh, json.loads(json.dumps(state_as_data(whole))))
-    for name in ("ledgers", "of_turn", "elsewhere", "ended_in", "late", "batch"):
+    for name in ("ledgers", "of_turn", "elsewhere", "ended_in", "late", "asked", "batch", "passes"):
         assert getattr(fresh, name) == getattr(whole, name)
     for name in ("_owners", "_tables", "_users"):
         assert getattr(fresh.book, name) == getattr(whole.book, name)

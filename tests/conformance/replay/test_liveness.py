@@ -261,3 +261,48 @@ def test_a_turn_that_is_retracted_again_and_again_without_a_token_is_found(tmp_p
 def test_some_retracts_before_each_token_are_right(tmp_path: Path) -> None:
     most = Patience().retracts
     assert judged(tmp_path / "t.jsonl", goes_round(most, most - 1)).first is None
+
+
+IDLE = {"action": "check", "params": {"idle_passes": 1, "busy": True}}
+"""An event that the compiled checker leaves to the interpreted one."""
+
+
+def is_asked_to_abort(before: int, after: int, turn: str = "a", between: tuple[dict[str, Any], ...] = ()) -> Events:
+    """So many steps are decoded before the abort is asked for, and so many after it; then the turn ends."""
+    yield from admitted("a", 0)
+    for step in range(1, before + 1):
+        yield from decoded("a", 0, step)
+    yield {"action": "ask_abort", "turn": turn}
+    yield from between
+    for step in range(before + 1, before + after + 1):
+        yield from decoded("a", 0, step)
+    pages = tuple(page_of(0, at) for at in range(3 + before + after))
+    params = {"finished_len": before + after + 1, "inserted": False, "dup_len": 0}
+    yield {"action": "finish", "turn": "a", "params": params, "free": pages}
+
+
+@pytest.mark.parametrize("before", [0, 3])
+@pytest.mark.parametrize("between", [(), (IDLE,), (IDLE, {"action": "ask_abort", "turn": "a"})], ids=len)
+def test_a_turn_that_runs_on_after_its_abort_was_asked_for_is_found(
+    before: int, between: tuple[dict[str, Any], ...], tmp_path: Path
+) -> None:
+    most = Patience().aborted
+    assert judged(tmp_path / "right.jsonl", is_asked_to_abort(before, most, between=between)).findings == []
+    finding = standing(tmp_path / "t.jsonl", is_asked_to_abort(before, most + 1, between=between))
+    assert finding.event.action == "decode" and finding.event.step == before + most + 1
+    assert finding.rule == f"a turn whose abort was asked for ends: {most + 1} steps of it were launched since"
+
+
+def test_a_name_that_is_used_again_is_asked_nothing(tmp_path: Path) -> None:
+    again = [*is_asked_to_abort(1, 1), *admitted("a", 0), *(e for n in range(1, 9) for e in decoded("a", 0, n))]
+    assert judged(tmp_path / "t.jsonl", iter(again)).findings == []
+
+
+def test_the_abort_of_a_turn_that_is_over_cannot_be_asked_for(tmp_path: Path) -> None:
+    events = [*is_asked_to_abort(1, 1), {"action": "ask_abort", "turn": "a"}]
+    report = judged(tmp_path / "t.jsonl", iter(events))
+    assert report.first is not None and report.first.pages == (
+        "turn a is not there any more, or never was: its abort cannot be asked for",
+    )
+    unknown = judged(tmp_path / "unknown.jsonl", is_asked_to_abort(1, 1, turn="b"))
+    assert unknown.verdict == VIOLATES

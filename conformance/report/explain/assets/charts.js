@@ -40,7 +40,7 @@ function frame(view, height, y, more) {
 
 const GLYPHS = {
   begin: ["open", "create", "arrive"], match: ["match"], write: ["extend", "stash", "insert"],
-  step: ["decode", "result", "verify"], end: ["finish", "close"], undo: ["retract", "abort"], pool: ["evict", "window", "check"],
+  step: ["decode", "result", "verify"], end: ["finish", "close"], undo: ["retract", "ask_abort", "abort"], pool: ["evict", "window", "check"],
 };
 const KINDS = Object.keys(GLYPHS);
 const WEIGHT = { step: 0, write: 1, match: 2, begin: 3, pool: 3, end: 4, undo: 5 };
