@@ -282,6 +282,9 @@ PAIRS = {
     "finish_plain": _instead("finish_plain", run=_finish_short_of_a_round, params=UP_TO, source="sglang 0.5.10.post1"),
 }
 
+ENDS_WITH_ITS_PROMPT = Patience(aborted=4096)
+"""Of a prompt that runs in chunks, all that are left are run before its abort is heeded (until sglang #28086)."""
+
 PROFILES: dict[str, Profile] = {
     p.name: p
     for p in (
@@ -292,6 +295,7 @@ PROFILES: dict[str, Profile] = {
             (),
             {**PAIRS, "evict_window": _evict(_keep_window, "sglang 0.5.10.post1")},
             ("sglang 0.5.10.post1",),
+            patience=ENDS_WITH_ITS_PROMPT,
         ),
         Profile(
             "sglang-0.5.11",
@@ -300,6 +304,7 @@ PROFILES: dict[str, Profile] = {
             ("S0511a", "S0511b"),
             {**PAIRS, "evict_window": _evict(_keep_window_and_page, "sglang 0.5.11")},
             ("sglang 0.5.11", "sglang 0.5.13"),
+            patience=ENDS_WITH_ITS_PROMPT,
         ),
         Profile(
             "sglang-0.5.14",

@@ -20,7 +20,7 @@ from kvproof.spec.state import NONE, RUNNING, WAITING, Ledger, fill_len, is_live
 ROW, PAGES, WINDOW_PAGES = "row", "pages", "window pages"
 A_TURN = "a turn continues"
 """What a turn waits for in a state that the rules do not lead to: after a known deviation was followed."""
-AN_ABORT = "a turn whose abort was asked for ends"
+AN_ABORT = "a turn that is to be aborted ends"
 
 
 def has_room(wanted: int, obtainable: int) -> bool:
@@ -75,7 +75,7 @@ class Liveness:
         """A turn of which so many steps were launched after its abort was asked for."""
         if steps <= self.patience.aborted:
             return None
-        return Standing(key, AN_ABORT, f"{steps} steps of it were launched since")
+        return Standing(key, AN_ABORT, f"{steps} steps of it were launched since its abort was asked for")
 
     def _stands(self, key: str, ledger: Ledger, stood: int, *, is_idle: bool) -> bool:
         if ledger.phase == NONE:

@@ -290,7 +290,10 @@ def test_a_turn_that_runs_on_after_its_abort_was_asked_for_is_found(
     assert judged(tmp_path / "right.jsonl", is_asked_to_abort(before, most, between=between)).findings == []
     finding = standing(tmp_path / "t.jsonl", is_asked_to_abort(before, most + 1, between=between))
     assert finding.event.action == "decode" and finding.event.step == before + most + 1
-    assert finding.rule == f"a turn whose abort was asked for ends: {most + 1} steps of it were launched since"
+    assert (
+        finding.rule
+        == f"a turn that is to be aborted ends: {most + 1} steps of it were launched since its abort was asked for"
+    )
 
 
 def test_a_name_that_is_used_again_is_asked_nothing(tmp_path: Path) -> None:

@@ -77,8 +77,8 @@ def _timed(bug: Bug, release: str) -> Seen:
 
 def _is_there(bug: Bug, release: str) -> tuple[bool, str]:
     match bug.shown_by:
-        case Scenario(name, fault):
-            return _by_scenario(release, name, fault)
+        case Scenario():
+            return _by_scenario(release, bug.shown_by)
         case Script(name, statement):
             return _by_script(release, name, statement)
         case Function(rule, statement):
@@ -86,10 +86,11 @@ def _is_there(bug: Bug, release: str) -> tuple[bool, str]:
 
 
 @cache
-def _by_scenario(release: str, name: str, fault: str) -> tuple[bool, str]:
+def _by_scenario(release: str, scenario: Scenario) -> tuple[bool, str]:
+    name, settings = scenario.name, (part for setting in scenario.settings for part in ("--set", setting))
     with tempfile.TemporaryDirectory() as folder:
         try:
-            run_with_sglang(release, RECORD_SCENARIOS, "sglang", folder, name, "--page-size", str(PAGE_SIZE))
+            run_with_sglang(release, RECORD_SCENARIOS, "sglang", folder, name, "--page-size", str(PAGE_SIZE), *settings)
         except AssertionError as error:
             raise NotShownError(f"scenario {name} on SGLang {release}: {error}") from error
         report = replay(Path(folder, release, f"{name}-p{PAGE_SIZE}.jsonl"))
@@ -97,7 +98,7 @@ def _by_scenario(release: str, name: str, fault: str) -> tuple[bool, str]:
     if first is None:
         return False, f"the trace {report.verdict}"
     faults = [explains.id for explains in first.explained_by]
-    if fault in faults:
+    if scenario.fault in faults or (scenario.rule and first.rule.startswith(scenario.rule)):
         return True, in_one_sentence(first)
     return False, f"the trace shows another bug ({', '.join(faults) or f'no known fault, at {first.action}'})"
 

@@ -13,10 +13,13 @@ NEWEST = "0.5.23"
 
 @dataclass(frozen=True)
 class Scenario:
-    """Recorded and replayed by the model's own rules: the first violation is explained by the fault."""
+    """Recorded and replayed by the model's own rules: the first violation is explained by the fault, or is of the rule."""
 
     name: str
-    fault: str
+    fault: str = ""
+    rule: str = ""
+    settings: tuple[str, ...] = ()
+    """KEY=VALUE, as `kvproof record --set` takes them."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +192,15 @@ BUGS: tuple[Bug, ...] = (
         "the next request kills the scheduler",
         NEW,
         "0.5.12",
+    ),
+    Bug(
+        "abort-of-a-chunked-prompt",
+        SCHEDULER,
+        "The abort of a prompt that runs in chunks is not heeded before its end.",
+        Scenario("abort-chunked", rule="a turn that is to be aborted ends", settings=("chunked_prefill_size=8",)),
+        "0.5.12",
+        "0.5.14",
+        (28086,),
     ),
     _finding(
         "near_the_pool",

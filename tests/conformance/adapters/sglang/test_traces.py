@@ -120,7 +120,7 @@ def test_scenarios_reach_what_they_are_for(trace_of: TraceOf, release: str, page
 
     assert {"evict", "retract"} <= seen("pressure")
     assert {"stash", "insert"} <= seen("chunked")
-    assert {"stash", "abort", "close"} <= seen("storm")
+    assert {"stash", "ask_abort", "abort", "close"} <= seen("storm")
     assert any(event.params["logprob"] for event in trace_of(release, "logprob", page_size).of("create"))
     assert any(event.params.get("busy") for event in trace_of(release, "busy-check", page_size).of("check"))
 
