@@ -121,7 +121,9 @@ class Run:
         return writer_of(self.trace, self.pid)
 
     def log(self) -> str:
-        return (self.folder / "log").read_text(errors="replace")[-2000:]
+        """The end of it; nothing of a server that was killed before it had one."""
+        log = self.folder / "log"
+        return log.read_text(errors="replace")[-2000:] if log.exists() else ""
 
 
 @dataclass

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,6 +43,13 @@ def test_the_server_goes_on_and_what_is_missing_is_counted(host: Any, tmp_path: 
     outcome = kinds.FAULTS[fault](host, form, tmp_path / "0", random.Random(fault))
     assert not outcome.complaints
     assert outcome.served
+
+
+def test_a_server_that_is_killed_before_it_has_a_log_has_said_nothing(tmp_path: Path) -> None:
+    run: Any = SimpleNamespace(folder=tmp_path)
+    assert runs.Run.log(run) == ""
+    (tmp_path / "log").write_text("it began")
+    assert runs.Run.log(run) == "it began"
 
 
 def test_what_a_killed_server_leaves_is_readable(host: Any, tmp_path: Path, form: Any) -> None:
