@@ -137,7 +137,7 @@ class Arrivals:
 
 
 def _not_over(scheduler: Any) -> list[Any]:
-    """Requests that run, whether the scheduler finds them when it is told to abort them or not."""
+    """Requests that run, whether the scheduler finds them when it has to abort them or not."""
     batches = (scheduler.running_batch, scheduler.last_batch)
     reqs = [req for batch in batches if batch is not None for req in batch.reqs]
     reqs += [scheduler.chunked_req] if scheduler.chunked_req is not None else []
