@@ -80,6 +80,7 @@ class Proving:
         self._runs = runs
         self._sources = Sources(target.tree)
         self._is_read: dict[str, str | None] = {}
+        self._own = own_sources() if store is not None else ""
 
     def all(
         self,
@@ -151,7 +152,7 @@ class Proving:
 
     def _key(self, name: str) -> str:
         profile = self._profile.name if self._profile is not None else ""
-        parts = ["code" if self._runs else "code without runs", own_sources(), profile, name]
+        parts = ["code" if self._runs else "code without runs", self._own, profile, name]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

@@ -115,12 +115,12 @@ def test_a_function_without_an_answer_at_the_deadline_has_no_verdict(
 
 def test_no_answer_is_found_again_after_kvproof_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [target] = targets_of(str(write_sglang(tmp_path / "code")))
-    of_now = Proving(target, None, Store(tmp_path / "kept"))
-    key = of_now._key("finish")
+    store = Store(tmp_path / "kept")
+    key = Proving(target, None, store)._key("finish")
+    assert Proving(target, None, store)._key("finish") == key
+    assert Proving(target, proving.PROFILES["sglang-0.5.17"], store)._key("finish") != key
     monkeypatch.setattr(proving, "own_sources", lambda: f"{own_sources()} and a line more")
-
-    assert of_now._key("finish") != key
-    assert Proving(target, proving.PROFILES["sglang-0.5.17"], None)._key("finish") != key
+    assert Proving(target, None, store)._key("finish") != key
 
 
 def test_a_process_that_dies_leaves_its_function_without_a_verdict(
