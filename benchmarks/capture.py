@@ -43,11 +43,9 @@ ENVIRONMENT = Path(__file__).resolve().parents[1] / ".venv-sglang"
 RUNNING, OF_SESSIONS = 6, 3
 STEPS_OF_A_GROUP = 32
 SETTLING_STEPS, STEPS_OF_A_WINDOW, WINDOWS = 128, 4 * STEPS_OF_A_GROUP, 80
-WINDOWS_OF_ROUNDS = WINDOWS // 4
-"""A round of speculation takes many times as long as a step, and its rows grow by several tokens a round."""
+STEPS = (SETTLING_STEPS + STEPS_OF_A_WINDOW) * WINDOWS
 # In the second workload a request comes every so many steps and stays for so many.
 STEPS_BETWEEN, STEPS_OF_A_REQUEST, TURNS_OF_A_SESSION = 5, 25, 20
-DRAFTS = 2
 REAL_STEP = 10_000.0
 TARGET = 10.0
 
@@ -91,33 +89,27 @@ class _Enough(BaseException):
 
 
 class Bench:
-    """One scheduler with six running requests. `turnover`: they come and go; else they only decode. `drafts`: of each round of
-    speculation v2, with the overlap scheduler; 0: no speculation, and no overlap."""
+    """One scheduler with six running requests. `turnover`: they come and go; else they only decode."""
 
-    def __init__(self, page_size: int, *, turnover: bool = False, drafts: int = 0) -> None:
+    def __init__(self, page_size: int, *, turnover: bool) -> None:
         from kvproof.conformance.adapters.sglang.headless import Headless
         from kvproof.conformance.adapters.sglang.settings import Settings
 
-        self._windows = WINDOWS_OF_ROUNDS if drafts else WINDOWS
-        self._steps = (SETTLING_STEPS + STEPS_OF_A_WINDOW) * self._windows
-        longest = (self._steps + 256) * (drafts + 1) + 256
+        longest = STEPS + 512
         self._headless = Headless(
             Settings(
                 page_size=page_size,
                 pool_tokens=-(-longest * (RUNNING + 1) // page_size) * page_size,
                 max_running_requests=2 * RUNNING,
                 context_length=longest,
-                overlap=drafts > 0,
-                drafts=drafts,
             )
         )
         self.scheduler = self._headless.scheduler
-        self._loop = self.scheduler.run_event_loop if drafts else self.scheduler.event_loop_normal
         self._passes = 0
         self._turnover = turnover
         if not turnover:
             for place in range(RUNNING):
-                self._send(place, longest - 256)
+                self._send(place, STEPS + 256)
 
     def _send(self, place: int, output_len: int) -> None:
         number, session = self._passes // (STEPS_BETWEEN * RUNNING), None
@@ -149,7 +141,7 @@ class Bench:
             if step == STEPS_OF_A_WINDOW:
                 quickest = min(later - earlier for earlier, later in itertools.pairwise(marks))
                 windows.append((quickest / STEPS_OF_A_GROUP, (time.thread_time() - cpu) / STEPS_OF_A_WINDOW))
-                if len(windows) == self._windows:
+                if len(windows) == WINDOWS:
                     raise _Enough
                 (switch_off if is_on else switch_on)()
                 step, is_on, marks = -SETTLING_STEPS, not is_on, []
@@ -160,7 +152,7 @@ class Bench:
 
         self._headless.release.receive(self.scheduler, receive)
         with suppress(_Enough):
-            self._loop()
+            self.scheduler.event_loop_normal()
         if is_on:
             switch_off()
         pairs = list(zip(windows[0::2], windows[1::2], strict=True))
@@ -254,7 +246,7 @@ class Bench:
             handover.end("finished")
             while live_trace.is_being_written(capture.path):
                 time.sleep(0.05)
-            steps = self._steps / 2
+            steps = STEPS / 2
             return cost, Extent(capture.path.stat().st_size / steps, 1e6 * cpu / steps)
 
     def _run(self, steps: int) -> None:
@@ -269,7 +261,7 @@ class Bench:
 
         self._headless.release.receive(self.scheduler, receive)
         with suppress(_Enough):
-            self._loop()
+            self.scheduler.event_loop_normal()
 
     def account(self) -> dict[str, dict[str, float]]:
         """Where the microseconds of a step go."""
@@ -385,10 +377,10 @@ def _cpu_of_writer(writer: int, trace: Path) -> float:
 
 def measure(what: str, page_size: int) -> None:
     """One measurement, as JSON on the last line of the output."""
-    what, _, how = what.partition(" with ")
-    bench = Bench(page_size, turnover=how == "turnover", drafts=DRAFTS if how == "speculation" else 0)
+    turnover = what.endswith(" with turnover")
+    bench = Bench(page_size, turnover=turnover)
     extent: Extent | None = None
-    match what:
+    match what.removesuffix(" with turnover"):
         case "recorded":
             cost, extent = bench.whole()
         case "recorded, writer stopped":
@@ -422,8 +414,6 @@ MEASUREMENTS = (
     ("recorded", 64),
     ("recorded", 1),
     ("recorded with turnover", 64),
-    ("nothing with speculation", 64),
-    ("recorded with speculation", 64),
     ("SGLang's own busy check", 64),
 )
 
@@ -479,7 +469,6 @@ def main() -> None:
 def report(site: Path) -> Iterator[str]:
     yield f"SGLang {site.name}, {RUNNING} running requests, {OF_SESSIONS} of them turns of sessions;"
     yield f"{WINDOWS // 2} pairs of windows of {STEPS_OF_A_WINDOW} steps; microseconds a step, median [quartiles]"
-    yield f"with speculation: version 2, {DRAFTS} drafts a round, the overlap scheduler, {WINDOWS_OF_ROUNDS // 2} pairs"
     for page_size in (64, 1):
         for where, parts in measured(site, "account", page_size).items():
             costs = ", ".join(f"{part} {cost:.1f}" for part, cost in parts.items())
