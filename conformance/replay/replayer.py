@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from kvproof.conformance.errors import UserError, at
 from kvproof.conformance.replay.batch_in_flight import GIVE_UP, OF_REUSE, BatchInFlight, Reused
-from kvproof.conformance.replay.coverage import Counting
+from kvproof.conformance.replay.coverage import WITHOUT_RULE, Counting
 from kvproof.conformance.replay.fault_diagnosis import (
     BadCheck,
     BadEvent,
@@ -36,7 +36,7 @@ from kvproof.conformance.replay.liveness import Liveness, Standing
 from kvproof.conformance.replay.memory_check import invariant_of, misplaced_pages, wrong_free_pages, wrong_terms
 from kvproof.conformance.replay.missing_event import BeforeEvent, missing_in_words
 from kvproof.conformance.replay.page_book import PageBook, RowTable
-from kvproof.conformance.replay.passes import ASKS_ABORT, RETRACTS, STEPS_OF_A_TURN, Passes
+from kvproof.conformance.replay.passes import RETRACTS, STEPS_OF_A_TURN, Passes
 from kvproof.conformance.replay.standstill import turn_in_words, who_holds
 from kvproof.conformance.replay.verdict import Finding, Report
 from kvproof.conformance.replay.wrong_pages import claimed, lines_of, wrong_pages_of
@@ -60,7 +60,7 @@ STANDSTILL = "standstill"
 """In place of the rule that a finding is about: no event was wrong, one is missing."""
 AFTER_A_DEVIATION = "a turn comes to a session whose state is right"
 GOES_ON = "what can continue does continue: no turn and no close stands still"
-BESIDE_THE_RULES = ("evict", "check", ASKS_ABORT)
+BESIDE_THE_RULES = (*WITHOUT_RULE, "check")
 """Events that are judged by no rule of a ledger."""
 
 

@@ -130,8 +130,7 @@ def _check(batch: Any, first_seq: int) -> None:
         seqs = stored["seq"].to_numpy()
         if seqs[0] != first_seq or (seqs[1:] <= seqs[:-1]).any():
             raise ValueError(f"its events are out of order or do not start at {first_seq}")
-    told = stored["action"].dictionary
-    if not told.equals(_actions()[: len(told)]):  # an older file knows fewer
+    if not any(map(stored["action"].dictionary.equals, _lists_of_actions())):
         raise ValueError("the dictionary of its actions is another one")
     for name in NAMES:
         if name in stored and stored[name].dictionary.null_count:
@@ -158,8 +157,10 @@ def _looked_at() -> frozenset[str]:
 
 
 @functools.cache
-def _actions() -> Any:
-    return pyarrow().array(ACTIONS, pyarrow().utf8())
+def _lists_of_actions() -> tuple[Any, ...]:
+    """The list of today, and that of files from before an abort that was asked for was an event: its codes are the same."""
+    names = pyarrow().array(ACTIONS, pyarrow().utf8())
+    return names, names[: ACTIONS.index("ask_abort")]
 
 
 def _check_lists(lists: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ from kvproof.conformance.traces import columnar_blocks, columnar_check
 from kvproof.conformance.traces.columnar import ColumnarReader, ColumnarWriter, stream_of_batch
 from kvproof.conformance.traces.columnar_blocks import HEAD_SIZE, Kind, blocks, packed
 from kvproof.conformance.traces.columnar_events import batches_of
+from kvproof.conformance.traces.columnar_schema import ACTIONS
 from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.conformance.traces.records import line_of
 from kvproof.spec.trace import End, Event, Terms
@@ -287,6 +288,8 @@ OTHER_SEQ = line_of(Event(seq=7, action="evict")).decode()
         ("verbatim", lambda: pa.array([OTHER_SEQ, None]), "event 0: its verbatim text is not the event of its other columns"),
         ("verbatim", no_text, "its payload is no block of events"),
         ("action", lambda: named([0, 0], ["evict"], pa.int8()), "the dictionary of its actions is another one"),
+        ("action", lambda: named([0, 0], ["open"], pa.int8()), "the dictionary of its actions is another one"),
+        ("action", lambda: named([0, 0], [*ACTIONS, "more"], pa.int8()), "the dictionary of its actions is another one"),
         ("session", lambda: named([0, 7], ["s"]), "its payload is no block of events"),
         ("turn", lambda: named([-1, 0], ["s"]), "its payload is no block of events"),
     ],
@@ -295,6 +298,15 @@ def test_a_column_that_breaks_a_rule_is_refused(
     tmp_path: Path, column: str, make: Callable[[], Any], said: str
 ) -> None:
     assert_refused(with_events(tmp_path, stream_of(replaced(two_events(), column, make()))), said)
+
+
+def test_a_file_from_before_the_last_action_is_read(tmp_path: Path) -> None:
+    evict = ACTIONS.index("evict")
+    older = replaced(two_events(), "action", named([evict, evict], list(ACTIONS[:-1]), pa.int8()))
+    assert ACTIONS[-1] == "ask_abort"
+    assert [
+        event.action for _, event in read_trace(with_events(tmp_path, stream_of(older))) if isinstance(event, Event)
+    ] == ["evict"] * 2
 
 
 def assert_refused(path: Path, said: str) -> None:
