@@ -10,6 +10,9 @@ else runs on the machine stays out; beside it the CPU time of the scheduler's th
 The account says where the microseconds go: each part alone in a tight loop, and timed where it runs, with the caches
 and the branch predictors as the scheduler leaves them.
 
+A round of speculation takes tens of milliseconds here, because its kernels are interpreted on a CPU: no difference of windows
+shows microseconds. So the time inside the recorder's wrappers is taken itself: in rounds, and in steps that decode.
+
 Writes benchmarks/results/capture.md.
 
     python benchmarks/capture.py [--release 0.5.11]
@@ -30,7 +33,7 @@ import sys
 import tempfile
 import time
 import timeit
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,6 +47,8 @@ RUNNING, OF_SESSIONS = 6, 3
 STEPS_OF_A_GROUP = 32
 SETTLING_STEPS, STEPS_OF_A_WINDOW, WINDOWS = 128, 4 * STEPS_OF_A_GROUP, 80
 STEPS = (SETTLING_STEPS + STEPS_OF_A_WINDOW) * WINDOWS
+ROUNDS, DRAFTS = 300, 2
+"""Of the measurement inside the wrappers, with the first ones, which do not count; drafts of each round."""
 # In the second workload a request comes every so many steps and stays for so many.
 STEPS_BETWEEN, STEPS_OF_A_REQUEST, TURNS_OF_A_SESSION = 5, 25, 20
 REAL_STEP = 10_000.0
@@ -89,27 +94,31 @@ class _Enough(BaseException):
 
 
 class Bench:
-    """One scheduler with six running requests. `turnover`: they come and go; else they only decode."""
+    """One scheduler with six running requests. `turnover`: they come and go; else they only decode. `drafts`: of each round of
+    speculation, with the overlap scheduler, for ROUNDS rounds; 0: no speculation."""
 
-    def __init__(self, page_size: int, *, turnover: bool) -> None:
+    def __init__(self, page_size: int, *, turnover: bool = False, drafts: int = 0) -> None:
         from kvproof.conformance.adapters.sglang.headless import Headless
         from kvproof.conformance.adapters.sglang.settings import Settings
 
-        longest = STEPS + 512
+        longest = (ROUNDS * (drafts + 1) if drafts else STEPS) + 512
         self._headless = Headless(
             Settings(
                 page_size=page_size,
                 pool_tokens=-(-longest * (RUNNING + 1) // page_size) * page_size,
                 max_running_requests=2 * RUNNING,
                 context_length=longest,
+                overlap=drafts > 0,
+                drafts=drafts,
             )
         )
         self.scheduler = self._headless.scheduler
+        self._loop = self.scheduler.run_event_loop if drafts else self.scheduler.event_loop_normal
         self._passes = 0
         self._turnover = turnover
         if not turnover:
             for place in range(RUNNING):
-                self._send(place, STEPS + 256)
+                self._send(place, longest - 256)
 
     def _send(self, place: int, output_len: int) -> None:
         number, session = self._passes // (STEPS_BETWEEN * RUNNING), None
@@ -152,7 +161,7 @@ class Bench:
 
         self._headless.release.receive(self.scheduler, receive)
         with suppress(_Enough):
-            self.scheduler.event_loop_normal()
+            self._loop()
         if is_on:
             switch_off()
         pairs = list(zip(windows[0::2], windows[1::2], strict=True))
@@ -249,19 +258,31 @@ class Bench:
             steps = STEPS / 2
             return cost, Extent(capture.path.stat().st_size / steps, 1e6 * cpu / steps)
 
-    def _run(self, steps: int) -> None:
+    def inside(self) -> tuple[float, float, float]:
+        """Microseconds a pass of the loop inside the recorder's wrappers, as quartiles."""
+        handover, clock, spent = self._to_nowhere(), WrapperClock(), list[float]()
+        recorder = self.recorder(handover.put)
+        handover.page_ids = recorder.page_ids
+        recorder.hooks._put = clock.of(recorder.hooks._put)
+        recorder.start()
+        self._run(ROUNDS, lambda: spent.append(clock.seconds))
+        recorder.stop()
+        return _quartiles([1e6 * (after - before) for before, after in itertools.pairwise(spent[SETTLING_STEPS:])])
+
+    def _run(self, steps: int, at_each: Callable[[], None] = lambda: None) -> None:
         passes = 0
 
         def receive(*_args: Any, **_kwargs: Any) -> list[Any]:
             nonlocal passes
             passes += 1
+            at_each()
             if passes == steps:
                 raise _Enough
             return self._inbox()
 
         self._headless.release.receive(self.scheduler, receive)
         with suppress(_Enough):
-            self.scheduler.event_loop_normal()
+            self._loop()
 
     def account(self) -> dict[str, dict[str, float]]:
         """Where the microseconds of a step go."""
@@ -347,6 +368,33 @@ class Bench:
         return {**parts, "sum": sum(parts.values())}
 
 
+class WrapperClock:
+    """What methods take beyond their originals, all together, once they are wrapped. The clock's own part of that is about a
+    microsecond in four calls."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def of(self, put: Callable[[Any, str, Any], None]) -> Callable[[Any, str, Any], None]:
+        """`MethodHooks._put`, so that what it puts is clocked."""
+
+        def clocked(owner: Any, name: str, wrapped: Callable[..., Any]) -> None:
+            put(owner, name, lambda original: self._counted(wrapped(self._counted(original, -1)), 1))
+
+        return clocked
+
+    def _counted(self, function: Callable[..., Any], sign: int) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.seconds += sign * (time.perf_counter() - began)
+
+        return call
+
+
 def _best(function: Callable[[], Any]) -> float:
     return 1e6 * min(timeit.repeat(function, number=320, repeat=200)) / 320
 
@@ -377,10 +425,10 @@ def _cpu_of_writer(writer: int, trace: Path) -> float:
 
 def measure(what: str, page_size: int) -> None:
     """One measurement, as JSON on the last line of the output."""
-    turnover = what.endswith(" with turnover")
-    bench = Bench(page_size, turnover=turnover)
+    what, _, how = what.partition(" with ")
+    bench = Bench(page_size, turnover=how == "turnover", drafts=DRAFTS if how == "speculation" else 0)
     extent: Extent | None = None
-    match what.removesuffix(" with turnover"):
+    match what:
         case "recorded":
             cost, extent = bench.whole()
         case "recorded, writer stopped":
@@ -391,6 +439,9 @@ def measure(what: str, page_size: int) -> None:
             cost = bench.hooks()
         case "account":
             print(json.dumps(bench.account()))
+            return
+        case "inside":
+            print(json.dumps(bench.inside()))
             return
         case "nothing":
             cost = bench.paired(lambda: None, lambda: None)
@@ -473,6 +524,13 @@ def report(site: Path) -> Iterator[str]:
         for where, parts in measured(site, "account", page_size).items():
             costs = ", ".join(f"{part} {cost:.1f}" for part, cost in parts.items())
             yield f"page size {page_size}, {where}: {costs}"
+    for what in ("inside", "inside with speculation"):
+        of = (
+            f"a round of speculation with {DRAFTS} drafts, overlapped"
+            if "speculation" in what
+            else "a step that decodes"
+        )
+        yield f"page size 64, inside the wrappers in {of}: {_spread(measured(site, what, 64))}"
     columns = f"{'quiet':>6} {'quickest of a window':>21} {'CPU of its thread':>21} {'of 10 ms':>9}"
     yield f"{'what is added':36} {'page':>4} {'a step':>7} {columns}  on disk, writer"
     for what, page_size in MEASUREMENTS:
@@ -483,7 +541,7 @@ def report(site: Path) -> Iterator[str]:
             yield line_of(f"{what}, {release}", 64, measured(other, what, 64))
 
 
-def measured(site: Path, what: str, page_size: int) -> dict[str, Any]:
+def measured(site: Path, what: str, page_size: int) -> Any:
     """One measurement in a process of its own."""
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(site)]))
     done = subprocess.run(
@@ -495,8 +553,7 @@ def measured(site: Path, what: str, page_size: int) -> dict[str, Any]:
     )
     if done.returncode:
         sys.exit(f"error: {what} failed:\n{done.stderr[-3000:]}")
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def line_of(what: str, page_size: int, result: dict[str, Any]) -> str:
@@ -510,7 +567,7 @@ def line_of(what: str, page_size: int, result: dict[str, Any]) -> str:
     return line
 
 
-def _spread(quartiles: list[float]) -> str:
+def _spread(quartiles: Sequence[float]) -> str:
     low, middle, high = quartiles
     return f"{middle:6.1f} [{low:5.1f} {high:5.1f}]"
 

@@ -154,11 +154,12 @@ class Replayer:
         return Liveness(self.d, report.config.rows, report.patience, self.ledgers, self.book, self.passes)
 
     def open_turns(self) -> dict[str, str]:
-        """Turns that are not over, with their ledgers."""
+        """Turns that are not over, with their ledgers. One that left its session may run on as a request of its own."""
         return {
             name: key
             for name, key in self.of_turn.items()
-            if name not in self.elsewhere and (ledger := self.ledgers.get(key)) is not None and ledger.phase != NONE
+            if name not in self.elsewhere or key == own_ledger(name)
+            if (ledger := self.ledgers.get(key)) is not None and ledger.phase != NONE
         }
 
     def _judge(self, line: int, event: Event) -> Finding | None:
@@ -214,9 +215,9 @@ class Replayer:
             return key
         if event.turn is None:
             raise UserError(f"{at(self.path, line)}: {event.action!r} names neither a session nor a turn")
-        key = self.of_turn.get(event.turn, f"request {event.turn}")
+        key = self.of_turn.get(event.turn, own_ledger(event.turn))
         if event.action == "arrive":
-            key = f"request {event.turn}"
+            key = own_ledger(event.turn)
         self.of_turn[event.turn] = key
         return key
 
@@ -227,7 +228,7 @@ class Replayer:
         if event.session is None or event.turn is None or event.action == "create" or is_another:
             return ()
         whose = self.of_turn.get(event.turn)
-        if whose in (key, f"request {event.turn}"):
+        if whose in (key, own_ledger(event.turn)):
             return ()
         return (f"turn {event.turn} is of {whose}" if whose else f"turn {event.turn} was not created in {key}",)
 
@@ -498,6 +499,11 @@ class Replayer:
     def _missing_before_check(self, event: Event) -> str:
         key, missing = BeforeEvent(self.oracle, self.book, self.ledgers).event_before_check(event)
         return missing_in_words(event, missing, key)
+
+
+def own_ledger(turn: str) -> str:
+    """Of a turn that is in no session."""
+    return f"request {turn}"
 
 
 def still_needs(d: Integers, s: Ledger, position: int) -> bool:

@@ -30,7 +30,14 @@ def cause_of(live: Liveness, turns: Mapping[str, str]) -> str:
         return "a turn that runs gets no step"
     lacking = live.lacking(key, live.missing_pages(key))
     whose = "a turn" if ledger.phase == WAITING else "the next chunk of a turn"
-    return f"no {' and no '.join(lacking)} for {whose}" if lacking else f"{whose} is not run although there is room"
+    if lacking:
+        return f"no {' and no '.join(lacking)} for {whose}"
+    return f"{whose} is not run although {'nothing is held' if _nothing_is_held(live) else 'there is room'}"
+
+
+def _nothing_is_held(live: Liveness) -> bool:
+    """By anybody whom somebody else could end: what stands still so waits for nobody."""
+    return not live.users() and live.obtainable() == live.book.pool_pages
 
 
 def who_holds(live: Liveness) -> list[str]:

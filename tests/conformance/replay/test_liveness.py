@@ -218,6 +218,14 @@ def test_a_close_whose_turn_is_over_and_that_is_not_done_is_found(tmp_path: Path
     assert finding.rule.startswith("a close that waits is done: ")
 
 
+def test_a_turn_that_its_session_refused_and_that_waits_is_named(tmp_path: Path) -> None:
+    opened, created, _, aborted = a_close_waits()
+    refused = {**created, "turn": "a", "params": {"origin_len": 3, "admitted": False}}
+    over = {**aborted, "after": {"inflight": False, "closing": False}}
+    finding = standing(tmp_path / "t.jsonl", iter([opened, created, refused, over, *arrives("a"), idle(MANY)]))
+    assert finding.pages[0].startswith("a waits in the queue: ")
+
+
 def prefilled(turn: str, row: int, tokens: int) -> Events:
     pages = tuple(page_of(row, at) for at in range(tokens))
     after = {"kv_committed_len": tokens, "kv_allocated_len": tokens, "cache_protected_len": 0}
