@@ -7,7 +7,7 @@ It continues where it was stopped: what was done of a scenario stands in out/soa
 Scenarios that are known to violate the release's rules stand in docs/findings and are left out: they are no false alarms. The
 others are run on schedulers that are built anew every few thousand steps, each time with another page size, pool and seed.
 `--seconds` bounds each scenario; what was not reached is said. Exit code 1 if anything is found. With no bound and no names it
-writes benchmarks/results/soak_sglang.md.
+writes benchmarks/results/soak_sglang_RELEASE.md.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ from kvproof.conformance.fuzz.judging import Judging, NewJudging, judging_by
 from kvproof.conformance.replay.rules_of_trace import OF_THE_TRACE
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = RESULTS / "soak_sglang.md"
 VERDICTS = ROOT / "tests" / "conformance" / "adapters" / "sglang" / "verdicts_by_profile.json"
 ADOPTED = VERDICTS.with_name("adopted.json")
 KEPT = ROOT / "out" / "soak_sglang"
@@ -190,7 +189,8 @@ def main() -> int:
                 f"{soaked.found.total()} alarms"
             )
             all_soaked.append(soaked)
-    out = options.out or (PAGE if options.seconds is None and not options.scenarios else None)
+    page = RESULTS / f"soak_sglang_{release}.md"
+    out = options.out or (page if options.seconds is None and not options.scenarios else None)
     if out is not None:
         out.write_text(page_of(release, all_soaked, known, options.steps), encoding="utf-8")
         say(f"written: {out}")
