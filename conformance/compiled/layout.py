@@ -8,6 +8,7 @@ from kvproof.conformance.replay.batch_in_flight import GIVE_UP, OF_REUSE
 from kvproof.conformance.replay.compared_fields import SHOWN, TERMS
 from kvproof.conformance.replay.coverage import COUNTED, OF_A_CHECK, OF_EVICTED_PAGES, OF_EVICTED_WINDOW_PAGES
 from kvproof.conformance.replay.judge import LATE_RESULTS, LEAVES, OF_NO_TURN, WITH_ROW
+from kvproof.conformance.replay.limits import AFTER, OF_A_LEDGER
 from kvproof.conformance.replay.passes import (
     ADMITS_OR_GIVES_BACK,
     ASKS_ABORT,
@@ -170,6 +171,8 @@ over the whole trace; a page list that may be absent has 1 here if it is there. 
 LISTS = {name: place for place, name in enumerate((*PAGE_LISTS, *PAGE_LISTS_OR_NULL))}
 """Rows of begins and ends."""
 
+AFTER_ROWS = tuple(COLUMNS[column] for column in AFTER)
+
 # Events by what the loop does with them.
 EVICT, CHECK, ASK_ABORT = ACTIONS.index("evict"), ACTIONS.index("check"), ACTIONS.index(ASKS_ABORT)
 FINISH, ABORT, ARRIVE, CREATE = (ACTIONS.index(name) for name in ("finish", "abort", "arrive", "create"))
@@ -184,6 +187,7 @@ KINDS_THAT_ADMIT_OR_GIVE_BACK = sum(1 << ACTIONS.index(name) for name in ADMITS_
 KINDS_THAT_BRING_NOTHING_ON = sum(1 << ACTIONS.index(name) for name in BRINGS_NOTHING_ON)
 KINDS_THAT_GET_ON = sum(1 << ACTIONS.index(name) for name in GETS_ON)
 KINDS_THAT_GIVE_UP = sum(1 << ACTIONS.index(name) for name in GIVE_UP)
+KINDS_OF_A_LEDGER = sum(1 << ACTIONS.index(name) for name in OF_A_LEDGER)
 RULES_OF_LATE_RESULTS = sum(1 << list(RULES).index(name) for name in LATE_RESULTS)
 KINDS_WITH_ROW = sum(1 << ACTIONS.index(name) for name in WITH_ROW)
 """Bit of each event that names the row of its turn."""

@@ -65,7 +65,14 @@ def keeps_limits(kind: int, event: int, events: EventArrays, state: StateArrays)
         value = events.table[limits[n, 0], event]
         if value != at.ABSENT and ((limits[n, 1] >> kind) & 1 == 0 or value < limits[n, 2] or value > limits[n, 3]):
             return False
-    return True
+    return (at.KINDS_OF_A_LEDGER >> kind) & 1 == 1 or not shows_a_ledger(event, events)
+
+
+def shows_a_ledger(event: int, events: EventArrays) -> bool:
+    for row in at.AFTER_ROWS:
+        if events.table[row, event] != at.ABSENT:
+            return True
+    return False
 
 
 def count_seen(seen: Array, rule: int, bits: int) -> None:

@@ -154,6 +154,7 @@ class _Search:
     database: ExampleDatabase | None
     step_seconds: float
     is_first: bool = True
+    _failed: Schedule | None = None
 
     def __post_init__(self) -> None:
         self._begin = time.monotonic() - self.campaign.elapsed
@@ -199,19 +200,26 @@ class _Search:
             report_multiple_bugs=False,
         )(test)
         campaign.rounds += 1
-        self.is_first = False
+        self.is_first, self._failed = False, None
         with self.telling(), suppress(_New):
             test()
 
     def _try(self, schedule: Schedule) -> None:
+        """Hypothesis tries once more what failed. It fails then without being played: a target may not do the same again."""
+        if schedule != self._failed:
+            if not self._shows_new_trouble(schedule):
+                return
+            self._failed = schedule
+        raise _New
+
+    def _shows_new_trouble(self, schedule: Schedule) -> bool:
         played = self._try_one(schedule)
         if played is None:
             hypothesis.reject()
         exercised, seen_in = exercised_in(played), self.campaign.seen_in
         hypothesis.target(rarity(exercised, seen_in), label="rarely exercised")
         seen_in.update(exercised)
-        if played.trouble is not None and played.trouble.signature not in self.campaign.known:
-            raise _New(played.trouble.signature)
+        return played.trouble is not None and played.trouble.signature not in self.campaign.known
 
     def _try_one(self, schedule: Schedule) -> Played | None:
         self.take_time()
@@ -257,7 +265,10 @@ class _Search:
         """None: the target does not take the settings."""
         campaign = self.campaign
         try:
-            played = self.player.play(schedule.model_copy(update={"profile": campaign.profile}))
+            schedule = schedule.model_copy(update={"profile": campaign.profile})
+            played = self.player.play(schedule)
+            if played.trouble is not None and played.trouble.kind == HANG:  # or the machine was busy: then not again
+                played = self.player.play(schedule)
         except UserError:
             campaign.refused += 1
             return None

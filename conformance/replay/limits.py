@@ -10,7 +10,14 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kvproof.conformance.traces.columnar_schema import ACTIONS, FLAG_PARAMS, LARGEST_NUMBER, NUMBER_PARAMS
+from kvproof.conformance.traces.columnar_schema import (
+    ACTIONS,
+    FLAG_PARAMS,
+    FLAGS_AFTER,
+    LARGEST_NUMBER,
+    NUMBER_PARAMS,
+    NUMBERS_AFTER,
+)
 from kvproof.spec.state import Ledger
 from kvproof.spec.trace import Config, Event
 
@@ -22,6 +29,8 @@ SHARING = ("extend", "insert", "finish", "abort")
 """Events at which a row may take over pages of the tree."""
 NONE: tuple[str, ...] = ()
 LISTS = ("alloc", "free", "window_alloc", "window_free")
+AFTER = tuple(f"after_{name}" for name in (*FLAGS_AFTER, *NUMBERS_AFTER))
+"""Columns of what a ledger shows, which have no bounds."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +90,11 @@ class Limits:
             value = value_of(event, limit.column)
             if value is not None and (wrong := limit.broken_by(event.action, value)):
                 yield wrong
+        if event.action not in OF_A_LEDGER:
+            shown = (column for column in AFTER if value_of(event, column) is not None)
+            yield from (
+                f"{column} at an event {event.action!r}, which is of no session and no turn" for column in shown
+            )
         for limit in self.lists:
             if getattr(event, limit.column) and (wrong := limit.broken_by(event.action, 0)):
                 yield wrong
@@ -110,6 +124,8 @@ def value_of(event: Event, column: str) -> int | None:
             return event.row
         case "param_last" | "param_prefix_id" | "param_idle_passes":
             return event.params.get(column.removeprefix("param_"))
+        case _ if column.startswith("after_"):
+            return getattr(event.after, column.removeprefix("after_"))
         case "terms_total":
             return None if event.terms is None else event.terms.total
         case "window_terms_total":

@@ -15,8 +15,8 @@ from fuzzing.campaigns import run_campaign
 
 from kvproof.conformance.compiled.choose import INTERPRETED
 from kvproof.conformance.fuzz import campaign as module
-from kvproof.conformance.fuzz.campaign import Campaign
-from kvproof.conformance.fuzz.play import play
+from kvproof.conformance.fuzz.campaign import Campaign, search
+from kvproof.conformance.fuzz.play import CRASH, HANG, Played, Trouble, play
 from kvproof.conformance.fuzz.reference import Reference
 from kvproof.conformance.fuzz.schedule import Act, Schedule
 from kvproof.conformance.fuzz.shrink import shrunk
@@ -72,6 +72,31 @@ def test_a_fault_is_found_named_and_made_small() -> None:
 @pytest.mark.slow
 def test_the_same_seed_finds_the_same() -> None:
     assert next(iter(one_finding(seed=2).found)) == next(iter(one_finding(seed=2).found))
+
+
+class Unsteady:
+    """Plays nothing. It tells of a trouble so many times, and then of none."""
+
+    def __init__(self, says: Trouble, times: int) -> None:
+        self._says, self._left = says, times
+
+    def play(self, schedule: Schedule) -> Played:
+        self._left -= 1
+        return Played(schedule, None, None, 1, self._says if self._left >= 0 else None)
+
+    recorded = play
+
+
+@pytest.mark.parametrize(("kind", "times", "is_found"), [(HANG, 1, False), (HANG, 2, True), (CRASH, 1, True)])
+def test_what_a_target_does_once_ends_no_search_and_a_hang_is_one_only_if_it_hangs_again(
+    kind: str, times: int, is_found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ROUND", 10)
+    campaign = Campaign(
+        Reference(), (), {}, 1, 600.0, job=1
+    )  # the first job plays the seeds, which Hypothesis does not try again
+    search(campaign, Unsteady(Trouble(kind, kind, "it stood still"), times), is_enough=lambda c: c.rounds == 3)
+    assert (list(campaign.found) == [kind]) is is_found
 
 
 def test_without_a_fault_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

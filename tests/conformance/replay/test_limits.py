@@ -115,6 +115,12 @@ CONTRADICTIONS: dict[str, tuple[str, Change, str]] = {
     "terms of a decode": ("retract", first("decode", terms={**TERMS, "total": 128}), "only check may have it"),
     "a free list of a decode": ("retract", first("decode", free_list=[1]), "only check may have it"),
     "pages shared by a decode": ("retract", first("decode", shared=[1]), "shared at an event 'decode'"),
+    "a length after a check": (
+        "retract",
+        first("check", after={"kv_committed_len": 3}),
+        "after_kv_committed_len at an",
+    ),
+    "a flag after an eviction": ("pressure", first("evict", after={"inflight": False}), "after_inflight at an event"),
     "a parameter of no rule": ("retract", first("decode", params={"luck": 7}), "no event has a parameter 'luck'"),
     "a late result without overlap": ("chunked", first("result", cause=1), "the header says overlap false"),
     "a late result of a later event": ("retract", late_result_of_a_later_event, "which does not stand before it"),
