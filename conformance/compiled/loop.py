@@ -69,10 +69,10 @@ def keeps_limits(kind: int, event: int, events: EventArrays, state: StateArrays)
 
 
 def shows_a_ledger(event: int, events: EventArrays) -> bool:
+    shown = 0
     for row in at.AFTER_ROWS:
-        if events.table[row, event] != at.ABSENT:
-            return True
-    return False
+        shown += events.table[row, event] != at.ABSENT
+    return shown != 0
 
 
 def count_seen(seen: Array, rule: int, bits: int) -> None:

@@ -58,7 +58,14 @@ class Judging:
 
     def cause_of_standstill(self) -> str:
         """Why nothing continues, the same for what is the same."""
-        return cause_of(self._replayer.liveness, self._replayer.open_turns())
+        is_marked = self._marked_full_last()
+        return cause_of(self._replayer.liveness, self._replayer.open_turns(), is_marked_full=is_marked)
+
+    def _marked_full_last(self) -> bool:
+        """What the last event of a scheduler that found nothing to run said of its batch."""
+        checks = (getattr(event, "params", {}) for event in reversed(self._seen) if event.action == "check")
+        idle = (params for params in checks if "idle_passes" in params)
+        return bool(next(idle, {}).get("marked_full"))
 
     @property
     def events(self) -> list[Event]:

@@ -20,10 +20,11 @@ def standstill(live: Liveness, turns: Mapping[str, str], unfinished: Sequence[st
     return [*lines, *who_holds(live)]
 
 
-def cause_of(live: Liveness, turns: Mapping[str, str]) -> str:
-    """Why nothing continues, in one sentence without names or numbers: of the first turn that is not over."""
+def cause_of(live: Liveness, turns: Mapping[str, str], *, is_marked_full: bool = False) -> str:
+    """Why nothing continues, in one sentence without names or numbers: of the first turn that is not over. `is_marked_full`: the
+    scheduler said last that it takes no request into its batch."""
     if not turns:
-        return "no event told of what is left"
+        return "the batch is marked as full" if is_marked_full else "no event told of what is left"
     key = next(iter(turns.values()))
     ledger = live.ledgers[key]
     if ledger.phase == RUNNING:

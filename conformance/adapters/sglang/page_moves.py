@@ -36,6 +36,10 @@ class PageMoves:
         self._full_pool = full_pool(self._allocator)
         self._window = observe.window_pool
         self._freeing = False
+        self._group: Any = None
+        """The list of the last free group in which window pages went back."""
+        self._handed_in_group: tuple[list[Any], list[Any]] = ([], [])
+        """What was handed in there: for both pools, for the window's alone."""
         # The end of a free group frees the whole of it in one call, which was counted piece by piece when it was handed in.
         self._ends_of_free_groups = tuple(code_of(allocator, "free_group_end") for allocator in self.allocators())
         self.strays = SchedulerAction("outside")
@@ -59,12 +63,28 @@ class PageMoves:
             if name not in OF_WINDOW:
                 self._page_ids.read(indices, action.free, once=True)
             if self._window is not None and name not in OF_FULL and allocator is self._allocator:
-                self._window.go_back(indices, action.window_free)
+                self._window.go_back(indices, action.window_free, self._gone_in_this_group(name, indices))
         self._freeing = True
         try:
             return free(allocator, *args, **kwargs)
         finally:
             self._freeing = False
+
+    def _gone_in_this_group(self, name: str, indices: Any) -> Any:
+        """The indices whose window pages went back by the other list of this free group; None: there are none.
+
+        The map loses its entries when the group ends. Of an index that stands in both lists the second then finds none (0.5.18).
+        """
+        import torch
+
+        if getattr(self._allocator, "is_not_in_free_group", True):
+            return None
+        if self._group is not self._allocator.free_group:
+            self._group, self._handed_in_group = self._allocator.free_group, ([], [])
+        of_window = name in OF_WINDOW
+        self._handed_in_group[of_window].append(indices.clone())  # a row may be written anew before the group ends
+        others = self._handed_in_group[not of_window]
+        return torch.cat(others) if others else None
 
     def remap(
         self, remap: Callable[..., Any], allocator: Any, full: Any, window: Any, *args: Any, **kwargs: Any

@@ -43,6 +43,16 @@ class WindowPool:
         """The window page behind each of these indices of the full pool; 0 where the map has none."""
         return self._page_ids.read(self.map[indices])
 
-    def go_back(self, indices: Any, into: list[int]) -> None:
-        """Each window page behind these indices once; those that left the window before have none."""
-        self._page_ids.read(self.map[indices], into, once=True, set_only=True)
+    def go_back(self, indices: Any, into: list[int], gone: Any = None) -> None:
+        """Each window page behind these indices once; those that left the window before have none. `gone`: indices whose pages
+        went back before, though the map names them still."""
+        behind = self.map[indices]
+        if gone is not None:
+            size = self.allocator.page_size
+            behind = behind.masked_fill(_is_in(indices // size, gone // size), 0)
+        self._page_ids.read(behind, into, once=True, set_only=True)
+
+
+def _is_in(values: Any, some: Any) -> Any:
+    """Of each value whether it is one of some. Nothing waits for the device."""
+    return (values[:, None] == some[None, :]).any(dim=1)

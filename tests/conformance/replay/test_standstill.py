@@ -38,6 +38,7 @@ def runs(turn: str) -> list[dict[str, Any]]:
     ("events", "config", "cause"),
     [
         ([], {}, "no event told of what is left"),
+        ([{"action": "check", "params": {"idle_passes": 1, "marked_full": True}}], {}, "the batch is marked as full"),
         (runs("a"), {}, "a turn that runs gets no step"),
         (arrives("a", 1), {}, "a turn is not run although nothing is held"),
         (arrives("b", 1) + runs("a"), {}, "a turn is not run although there is room"),

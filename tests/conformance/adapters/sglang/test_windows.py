@@ -15,7 +15,9 @@ from trace_events import events_of, read_records, write_records
 
 from kvproof.conformance.adapters.live.assembly import DECODE, Assembly
 from kvproof.conformance.adapters.live.page_ids import PageIds
+from kvproof.conformance.adapters.scheduler_actions import SchedulerAction
 from kvproof.conformance.adapters.sglang import capture
+from kvproof.conformance.adapters.sglang.page_moves import PageMoves
 from kvproof.conformance.adapters.sglang.releases import release_of
 from kvproof.conformance.adapters.sglang.seams import SEAMS
 from kvproof.conformance.adapters.sglang.window_pool import WindowPool, window_allocator
@@ -143,11 +145,48 @@ def test_free_pages_are_listed_if_the_larger_pool_is_small_enough() -> None:
 
 
 def test_pages_come_from_the_map_and_those_that_left_the_window_have_none() -> None:
-    pool = WindowPool(None, torch.tensor([0, 0, 0, 0, 8, 9, 0, 0, 12, 13, -1]), PageIds(4, device_is_host=True))
+    pool = WindowPool(
+        SimpleNamespace(page_size=4),
+        torch.tensor([0, 0, 0, 0, 8, 9, 0, 0, 12, 13, -1]),
+        PageIds(4, device_is_host=True),
+    )
     freed: list[int] = []
     pool.go_back(torch.tensor([4, 5, 6, 7, 8, 9]), freed)
     assert freed == [2, 3]
     assert pool.behind(torch.tensor([4, 6, 8])) == [2, 0, 3]
+
+
+class Collecting:
+    """An allocator within a free group, which looks into the map of the window's pages only when the group ends."""
+
+    page_size = 2
+    is_not_in_free_group = False
+
+    def __init__(self) -> None:
+        self.free_group: list[Any] = []
+
+    def free_group_end(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("names", [("free_swa", "free"), ("free", "free_swa")])
+def test_an_index_in_both_lists_of_a_free_group_gives_its_window_page_back_once(names: tuple[str, str]) -> None:
+    allocator, page_ids = Collecting(), PageIds(2, device_is_host=True)
+    observe: Any = SimpleNamespace(page_ids=page_ids, window_pool=WindowPool(allocator, torch.arange(12), page_ids))
+    actions: Any = SimpleNamespace(innermost=SchedulerAction("insert"))
+    moves = PageMoves(SimpleNamespace(page_size=2, token_to_kv_pool_allocator=allocator), observe, actions)
+
+    def handed_in(name: str, *indices: int) -> list[int]:
+        freed = actions.innermost.window_free
+        freed.clear()
+        moves.free(name, lambda *_: None, allocator, torch.tensor(indices))
+        return list(freed)
+
+    assert handed_in(names[0], 2, 3) == [1]
+    assert handed_in(names[1], 2, 3, 4, 5) == [2]
+    assert handed_in(names[1], 4, 5) == [2], "twice in one list is freed twice"
+    allocator.free_group = []
+    assert handed_in(names[1], 2, 3) == [1], "the map of another group"
 
 
 def test_a_decode_step_names_the_window_page_of_each_page_that_it_opens() -> None:
