@@ -143,7 +143,7 @@ def play_again(place: Path, chosen: str | None, isolate: bool | None, step_secon
     trouble = played.trouble
     answer_with(verdict="nothing found" if trouble is None else "found", trouble=trouble and trouble.signature)
     if played.trouble is None:
-        say(f"nothing wrong any more: {len(played.events)} events, {played.steps} steps", "bold green")
+        say(f"nothing wrong any more: {played.seen} events, {played.steps} steps", "bold green")
         return ExitCode.PASS
     for line in report_lines(played.trouble, played):
         say(line)
