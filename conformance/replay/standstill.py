@@ -21,24 +21,31 @@ def standstill(live: Liveness, turns: Mapping[str, str], unfinished: Sequence[st
 
 
 def cause_of(live: Liveness, turns: Mapping[str, str], *, is_marked_full: bool = False) -> str:
-    """Why nothing continues, in one sentence without names or numbers: of the first turn that is not over. `is_marked_full`: the
-    scheduler said last that it takes no request into its batch."""
-    if not turns:
-        return "the batch is marked as full" if is_marked_full else "no event told of what is left"
-    key = next(iter(turns.values()))
-    ledger = live.ledgers[key]
-    if ledger.phase == RUNNING:
+    """Why nothing continues, in one sentence without names or numbers: of the first turn that waits, else of a turn that runs,
+    else of a close. `is_marked_full`: the scheduler said last that it takes no request into its batch."""
+    waiting = (key for key in turns.values() if live.ledgers[key].phase != RUNNING)
+    if (key := next(waiting, None)) is not None:
+        return _why_not_run(live, key, is_marked_full)
+    if turns:
         return "a turn that runs gets no step"
-    lacking = live.lacking(key, live.missing_pages(key))
-    whose = "a turn" if ledger.phase == WAITING else "the next chunk of a turn"
-    if lacking:
+    if any(ledger.closing for ledger in live.ledgers.values()):
+        return "a close is not done"
+    return MARKED_FULL if is_marked_full else "no event told of what is left"
+
+
+MARKED_FULL = "the batch is marked as full"
+
+
+def _why_not_run(live: Liveness, key: str, is_marked_full: bool) -> str:
+    whose = "a turn" if live.ledgers[key].phase == WAITING else "the next chunk of a turn"
+    if lacking := live.lacking(key, live.missing_pages(key)):
         return f"no {' and no '.join(lacking)} for {whose}"
-    return f"{whose} is not run although {'nothing is held' if _nothing_is_held(live) else 'there is room'}"
-
-
-def _nothing_is_held(live: Liveness) -> bool:
-    """By anybody whom somebody else could end: what stands still so waits for nobody."""
-    return not live.users() and live.obtainable() == live.book.pool_pages
+    is_idle = not live.users() and live.obtainable() == live.book.pool_pages
+    if is_idle and live.book.window.is_followed:
+        return f"{whose} is not run although the window pool is free"
+    if is_marked_full:
+        return f"{whose} is not run: {MARKED_FULL}"
+    return f"{whose} is not run although {'nothing is held' if is_idle else 'there is room'}"
 
 
 def who_holds(live: Liveness) -> list[str]:

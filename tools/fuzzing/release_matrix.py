@@ -83,10 +83,13 @@ def by_name(found: Sequence[dict[str, Any]]) -> dict[str, tuple[float, int]]:
     return first
 
 
-def searched(environment: Path, site: Path, seed: int, seconds: float, *more: str) -> dict[str, Any]:
-    """The summary of the search of the release in this folder. `more`: options of `kvproof fuzz`."""
-    with tempfile.TemporaryDirectory(prefix="kvproof-releases-") as folder:
-        command = [str(environment / "bin" / "kvproof"), "fuzz", "--target", "sglang", "--quiet", "--out", folder]
+def searched(
+    environment: Path, site: Path, seed: int, seconds: float, *more: str, folder: Path | None = None
+) -> dict[str, Any]:
+    """The summary of the search of the release in this folder. `more`: options of `kvproof fuzz`. `folder`: of the findings."""
+    with tempfile.TemporaryDirectory(prefix="kvproof-releases-") as passing:
+        out = folder or Path(passing)
+        command = [str(environment / "bin" / "kvproof"), "fuzz", "--target", "sglang", "--quiet", "--out", str(out)]
         command += ["--seconds", str(seconds), "--seed", str(seed), *more]
         done = subprocess.run(
             command,
@@ -98,7 +101,7 @@ def searched(environment: Path, site: Path, seed: int, seconds: float, *more: st
         )
         if done.returncode not in FOUND_OR_NOT:
             raise RuntimeError(f"SGLang {site.name}, seed {seed}: exit code {done.returncode}: {done.stderr[-2000:]}")
-        summary: dict[str, Any] = json.loads((Path(folder) / "summary.json").read_text())
+        summary: dict[str, Any] = json.loads((out / "summary.json").read_text())
         return summary
 
 

@@ -34,17 +34,34 @@ def runs(turn: str) -> list[dict[str, Any]]:
     return [*arrives(turn, 1), {"action": "extend", **extend}]
 
 
+FULL: list[dict[str, Any]] = [{"action": "check", "params": {"idle_passes": 1, "marked_full": True}}]
+CLOSES: list[dict[str, Any]] = [
+    {"action": "open", "session": "s", "after": {"inflight": False}},
+    {"action": "create", "session": "s", "turn": "t", "params": {"origin_len": 1, "admitted": True}},
+    {"action": "close", "session": "s", "after": {"closing": True}},
+    {"action": "abort", "session": "s", "turn": "t", "after": {"closing": True}},
+]
+
+
 @pytest.mark.parametrize(
     ("events", "config", "cause"),
     [
         ([], {}, "no event told of what is left"),
-        ([{"action": "check", "params": {"idle_passes": 1, "marked_full": True}}], {}, "the batch is marked as full"),
+        (FULL, {}, "the batch is marked as full"),
+        (CLOSES, {}, "a close is not done"),
         (runs("a"), {}, "a turn that runs gets no step"),
+        (runs("a") + arrives("b", 1), {}, "a turn is not run although there is room"),
         (arrives("a", 1), {}, "a turn is not run although nothing is held"),
         (arrives("b", 1) + runs("a"), {}, "a turn is not run although there is room"),
         (arrives("b", 1) + runs("a"), {"rows": 1}, "no row for a turn"),
         (arrives("b", 4) + runs("a"), {}, "no pages for a turn"),
         (arrives("a", 3), {"window": 1, "window_pages": 2}, "no window pages for a turn"),
+        (arrives("a", 1) + FULL, {}, "a turn is not run: the batch is marked as full"),
+        (
+            arrives("a", 2) + FULL,
+            {"window": 1, "window_pages": 2},
+            "a turn is not run although the window pool is free",
+        ),
     ],
 )
 def test_the_cause_of_a_standstill(events: list[dict[str, Any]], config: dict[str, int], cause: str) -> None:

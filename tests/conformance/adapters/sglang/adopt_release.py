@@ -74,7 +74,7 @@ def adopt(release: str, seconds: float) -> Row:
     nearest, differs, verdicts = nearest_to(release, traces)
     profile = profile_name(nearest)
     say(f"{release}: fuzzing for {seconds:.0f} s")
-    fuzzed = searched(ENVIRONMENT, site_of(release), 1, seconds, "--profile", profile)
+    fuzzed = searched(ENVIRONMENT, site_of(release), 1, seconds, "--profile", profile, folder=OUT / release / "fuzz")
     return Row(
         release,
         packages,
@@ -225,6 +225,12 @@ def proposals(row: Row) -> Iterator[str]:
         yield "  each is a rule of a profile (spec/profiles.py), a fault (spec/faults), or a finding (docs/findings)"
 
 
+def rows_so_far() -> dict[str, Any]:
+    """Read each time: others may write rows of other releases meanwhile."""
+    rows: dict[str, Any] = json.loads(ADOPTED.read_text()) if ADOPTED.exists() else {}
+    return rows
+
+
 def say(line: str) -> None:
     print(line, flush=True)
 
@@ -235,7 +241,6 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="of fuzzing, each")
     arguments = parser.parse_args()
     make(None, TESTED_OFTEN)
-    rows: dict[str, Any] = json.loads(ADOPTED.read_text()) if ADOPTED.exists() else {}
     code = 0
     for release in arguments.releases:
         try:
@@ -244,11 +249,12 @@ def main() -> int:
             print(f"error: SGLang {release}: {error}", file=sys.stderr, flush=True)
             code = 1
             continue
+        rows = rows_so_far()
         rows[release] = asdict(row)
         write_json(ADOPTED, {release: rows[release] for release in sorted(rows, key=numbers)})
         TABLE.write(table(rows))
         print("\n".join(proposals(row)), flush=True)
-    missing = [known.version for known in RELEASES if known.version not in rows]
+    missing = [known.version for known in RELEASES if known.version not in rows_so_far()]
     if missing:
         print(f"without a row: {', '.join(missing)}")
     return code
