@@ -224,3 +224,15 @@ def flag_of_a_waiting_close(t: Trace) -> None:
 def flag_of_a_loan(t: Trace) -> None:
     """A later turn took a row of its own beside its session's."""
     t.first("match", where=lambda e: e["after"].get("lent") is True)["after"]["lent"] = False
+
+
+@OFF_BY_ONE.wrong("pressure", must="only events of a session or a turn show a ledger")
+def a_length_after_an_eviction(t: Trace) -> None:
+    """The lengths of some turn stand at an eviction, where nothing compares them: whatever it says would be right."""
+    t.first("evict")["after"] = {"kv_committed_len": 10**6}
+
+
+@OFF_BY_ONE.wrong("checked", must="only events of a session or a turn show a ledger")
+def a_marker_after_a_check(t: Trace) -> None:
+    """The memory check says that a session is busy, and whose it is nobody knows."""
+    t.first("check")["after"] = {"inflight": True}
