@@ -75,8 +75,6 @@ class PageMoves:
 
         The map loses its entries when the group ends. Of an index that stands in both lists the second then finds none (0.5.18).
         """
-        import torch
-
         if getattr(self._allocator, "is_not_in_free_group", True):
             return None
         if self._group is not self._allocator.free_group:
@@ -84,7 +82,11 @@ class PageMoves:
         of_window = name in OF_WINDOW
         self._handed_in_group[of_window].append(indices.clone())  # a row may be written anew before the group ends
         others = self._handed_in_group[not of_window]
-        return torch.cat(others) if others else None
+        if not others:
+            return None
+        import torch
+
+        return torch.cat(others)
 
     def remap(
         self, remap: Callable[..., Any], allocator: Any, full: Any, window: Any, *args: Any, **kwargs: Any

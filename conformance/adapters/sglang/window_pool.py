@@ -48,11 +48,11 @@ class WindowPool:
         went back before, though the map names them still."""
         behind = self.map[indices]
         if gone is not None:
-            size = self.allocator.page_size
-            behind = behind.masked_fill(_is_in(indices // size, gone // size), 0)
+            behind = behind.masked_fill(self._pages_of(gone)[indices // self.allocator.page_size], 0)
         self._page_ids.read(behind, into, once=True, set_only=True)
 
-
-def _is_in(values: Any, some: Any) -> Any:
-    """Of each value whether it is one of some. Nothing waits for the device."""
-    return (values[:, None] == some[None, :]).any(dim=1)
+    def _pages_of(self, indices: Any) -> Any:
+        """Of each page of the full pool whether one of these indices is in it. Nothing waits for the device."""
+        size = self.allocator.page_size
+        marks = self.map.new_zeros(len(self.map) // size + 1).bool()
+        return marks.index_fill_(0, (indices // size).long(), True)
