@@ -72,7 +72,7 @@ def turn_in_words(live: Liveness, name: str, key: str) -> str:
 
 def _lacks(live: Liveness, key: str) -> str:
     """Which of the things that a prompt needs is not there. A scheduler may keep back more than that."""
-    needed, tokens = live.missing_pages(key), fill_len(live.ledgers[key])
+    needed, tokens = max(0, live.missing_pages(key)), fill_len(live.ledgers[key])
     there = {
         ROW: "a row, of which none is free",
         PAGES: f"{needed} pages, of which {live.obtainable()} are free or can be evicted",
