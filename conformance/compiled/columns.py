@@ -31,6 +31,7 @@ from kvproof.conformance.compiled.layout import (
     EventArrays,
     row_length,
 )
+from kvproof.conformance.replay.replayer import own_ledger
 from kvproof.conformance.traces.columnar_events import COLUMNS_OF, EventColumns, events_of
 from kvproof.conformance.traces.columnar_schema import ABSENT, FLAGS, NAMES, NUMBERS, PAGE_LISTS_OR_NULL
 from kvproof.conformance.traces.json_lines import TraceReader
@@ -81,7 +82,7 @@ class Names:
     def of_turn(self, name: str) -> int:
         if name not in self.turns:
             self.turns[name] = len(self.turns)
-            self.own_ledgers.append(self._new_ledger(f"request {name}"))
+            self.own_ledgers.append(self._new_ledger(own_ledger(name)))
         return self.turns[name]
 
     def numbers_of(self, column: str, texts: Iterable[str]) -> list[int]:

@@ -226,9 +226,15 @@ class _Search:
         if self.campaign.elapsed >= self.campaign.seconds:
             raise _TimeUp
         played = self._play(schedule)
+        if played is not None and played.trouble is not None and self._may_be_a_busy_machine(played.trouble):
+            played = self._play(schedule)
         if played is not None and played.trouble is not None:
             self._keep(played, played.trouble)
         return played
+
+    def _may_be_a_busy_machine(self, trouble: Trouble) -> bool:
+        """A first hang: on a busy machine it does not come again."""
+        return trouble.kind == HANG and trouble.signature not in self.campaign.found
 
     def _tell_new(self, *, shrinks: bool) -> None:
         """What was found for the first time is shrunk and told; from now on it is known."""
@@ -265,10 +271,7 @@ class _Search:
         """None: the target does not take the settings."""
         campaign = self.campaign
         try:
-            schedule = schedule.model_copy(update={"profile": campaign.profile})
-            played = self.player.play(schedule)
-            if played.trouble is not None and played.trouble.kind == HANG:  # or the machine was busy: then not again
-                played = self.player.play(schedule)
+            played = self.player.play(schedule.model_copy(update={"profile": campaign.profile}))
         except UserError:
             campaign.refused += 1
             return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from kvproof.conformance.replay.replayer import own_ledger
 from kvproof.spec.trace import Event
 
 _BEGINS, _ENDS = ("open", "arrive"), ("finish", "abort", "close")
@@ -67,7 +68,7 @@ class Lives:
             if event.turn is not None:
                 self._key_of_turn.setdefault(event.turn, key)
         elif event.turn is not None:
-            key = f"request {event.turn}"
+            key = own_ledger(event.turn)
             if event.action != "arrive":
                 key = self._key_of_turn.get(event.turn, key)
             self._key_of_turn[event.turn] = key

@@ -18,6 +18,7 @@ import subprocess
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,8 +88,8 @@ def searched(
     environment: Path, site: Path, seed: int, seconds: float, *more: str, folder: Path | None = None
 ) -> dict[str, Any]:
     """The summary of the search of the release in this folder. `more`: options of `kvproof fuzz`. `folder`: of the findings."""
-    with tempfile.TemporaryDirectory(prefix="kvproof-releases-") as passing:
-        out = folder or Path(passing)
+    passing = tempfile.TemporaryDirectory(prefix="kvproof-releases-") if folder is None else nullcontext(folder)
+    with passing as out:
         command = [str(environment / "bin" / "kvproof"), "fuzz", "--target", "sglang", "--quiet", "--out", str(out)]
         command += ["--seconds", str(seconds), "--seed", str(seed), *more]
         done = subprocess.run(
@@ -101,7 +102,7 @@ def searched(
         )
         if done.returncode not in FOUND_OR_NOT:
             raise RuntimeError(f"SGLang {site.name}, seed {seed}: exit code {done.returncode}: {done.stderr[-2000:]}")
-        summary: dict[str, Any] = json.loads((out / "summary.json").read_text())
+        summary: dict[str, Any] = json.loads(Path(out, "summary.json").read_text())
         return summary
 
 

@@ -92,9 +92,8 @@ def test_what_a_target_does_once_ends_no_search_and_a_hang_is_one_only_if_it_han
     kind: str, times: int, is_found: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ROUND", 10)
-    campaign = Campaign(
-        Reference(), (), {}, 1, 600.0, job=1
-    )  # the first job plays the seeds, which Hypothesis does not try again
+    # The first job plays the seeds, which Hypothesis does not try again.
+    campaign = Campaign(Reference(), (), {}, 1, 600.0, job=1)
     search(campaign, Unsteady(Trouble(kind, kind, "it stood still"), times), is_enough=lambda c: c.rounds == 3)
     assert (list(campaign.found) == [kind]) is is_found
 
