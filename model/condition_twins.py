@@ -143,7 +143,7 @@ def checkpoint_beyond_the_tokens(d: Domain, s: Ledger, p: SimpleNamespace) -> St
     return with_parts(_right("finish", d, s, p), Succeed, tokens=s.origin_len + s.output_len + d.one)
 
 
-@twin("finish", "I14", "a turn that finishes keeps tokens that it generated")
+@twin("finish", "I14", "a turn that finishes keeps its whole input")
 def checkpoint_stays(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return with_parts(_right("finish", d, s, p), Succeed, tokens=s.checkpoint_len)
 

@@ -123,7 +123,7 @@ def _generate(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
 
 
 def _succeed(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
-    row.demand(z3.And(before.input_len < e.tokens, e.tokens <= before.input_len + before.generated_len))
+    row.demand(z3.And(before.input_len <= e.tokens, e.tokens <= before.input_len + before.generated_len))
     row.of_turn = {"success_len": e.tokens}
 
 

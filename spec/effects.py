@@ -71,7 +71,7 @@ class Succeed:
             Condition(
                 "I14", self.tokens <= s.input_len + s.generated_len, "a turn that finishes keeps tokens that it has"
             ),
-            Condition("I14", s.input_len < self.tokens, "a turn that finishes keeps tokens that it generated"),
+            Condition("I14", s.input_len <= self.tokens, "a turn that finishes keeps its whole input"),
         )
         return s.but(success_len=self.tokens), conditions
 

@@ -54,8 +54,13 @@ class Renaming:
         return _of_both(counts_of(expected.terms), counts_of(seen.terms))
 
     def _moves(self, expected: Event, seen: Event) -> list[Difference]:
-        """Pages are freed and shared by the names that they were handed out under, before new ones are handed out."""
+        """Pages are freed and shared by the names that they were handed out under, before new ones are handed out.
+
+        A verified round is the exception: it frees pages that it has just taken, for drafts that were rejected.
+        """
         found = []
+        if expected.action == "verify":
+            self._taken(expected, seen)
         if Counter(self._pages.back(seen.free)) != Counter(expected.free):
             found.append(Difference("freed pages", None, sorted(expected.free), self._named(seen.free)))
         if len(expected.alloc) != len(seen.alloc):
@@ -63,9 +68,13 @@ class Renaming:
         shared = expected.shared is not None and seen.shared is not None
         if shared and self._pages.back(seen.shared or ()) != list(expected.shared or ()):
             found.append(Difference("shared pages", None, list(expected.shared or ()), self._named(seen.shared or ())))
+        if expected.action != "verify":
+            self._taken(expected, seen)
+        return found
+
+    def _taken(self, expected: Event, seen: Event) -> None:
         for here, there in zip(expected.alloc, seen.alloc, strict=False):
             self._pages.pair(here, there)
-        return found
 
     def _row(self, expected: Event, seen: Event) -> list[Difference]:
         """An extend may take a row; every other event names one that its turn or its slot has."""

@@ -26,7 +26,7 @@ from kvproof.spec.machine import LEDGER
 from kvproof.spec.state import Ledger, fill_len, pristine
 from kvproof.spec.trace import Event
 
-SMALLEST: Mapping[str, int] = {"origin_len": 1, "seq_len": 1, "tokens": 1, "finished_len": 1}
+SMALLEST: Mapping[str, int] = {"origin_len": 1, "seq_len": 1, "tokens": 1}
 """Of a parameter; of another one it is 0."""
 
 

@@ -71,11 +71,11 @@ def slot_has_run_ahead(d: Domain, s: Ledger) -> Flag:
 def finish(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A session turn ends with success and saves its slot.
 
-    It is trimmed to T = O + F; the marker clears, the checkpoint advances (#22790, #22897, #22900).
+    It is trimmed to T = O + F; the marker clears, the checkpoint advances (#22790, #22897, #22900). F is what the client was
+    given, and may be none: SGLang cuts `max_new_tokens` to 0 where too few pages are left for an answer.
     """
     guards = (
         Guard("at most the step in flight is late", _at_most_one_is_late(d, s)),
-        Guard("at least one output token is kept", d.one <= p.finished_len),
         Guard("no more than what was generated is kept", p.finished_len <= s.output_len),
         Guard("a pre-aborted turn never finishes with success", d.no(s.pre_aborted)),
     )

@@ -97,13 +97,15 @@ def test_a_fault_explains_only_the_guard_that_it_lifts(launched: tuple[str, ...]
     assert [fault.id for fault in first.explained_by] == named
 
 
-@pytest.mark.parametrize(("finished_len", "named"), [(1, ["F22897"]), (0, [])])
+@pytest.mark.parametrize(("too_long", "named"), [(False, ["F22897"]), (True, [])])
 def test_a_fault_by_which_the_event_could_not_happen_explains_nothing(
-    finished_len: int, named: list[str], path: Path
+    too_long: bool, named: list[str], path: Path
 ) -> None:
-    """A slot that is one token too long is F22897's; of a turn that kept no token at all, which it does not allow, nobody's."""
-    last = (("result", {"tokens": 1}), ("verify", {"tokens": 2}), ("finish", {"finished_len": finished_len}))
-    steps = steps_of_one_ledger(1, 8, *BEGUN, *last, speculation=1, actions=actions_with(FAULTS["F22897"]))
+    """A slot that is one token too long is F22897's; of a turn that was refused and finishes all the same, nobody's."""
+    opened, create, *begun = BEGUN
+    begun = [opened, (create[0], create[1] | {"too_long": too_long}), *begun]
+    last = (("result", {"tokens": 1}), ("verify", {"tokens": 2}), ("finish", {"finished_len": 1}))
+    steps = steps_of_one_ledger(1, 8, *begun, *last, speculation=1, actions=actions_with(FAULTS["F22897"]))
     write_witness(witness(steps, 1, 8, speculation=1), path, {})
     first = first_finding(path)
     assert first.action == "finish" and first.differences

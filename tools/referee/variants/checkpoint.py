@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 from kvproof.spec.actions import Step
 from kvproof.spec.domain import Domain
+from kvproof.spec.effects import Succeed
 from kvproof.spec.state import Ledger, fill_len
 from referee.cases import Variants
-from referee.variants.changes import built_in, with_fields, without_guard
+from referee.variants.changes import built_in, with_effects, with_fields, without, without_guard
 
 CHECKPOINT = Variants("a checkpoint that is not what finished")
 
@@ -20,9 +21,11 @@ def checkpoint_of_all_that_was_sampled(d: Domain, s: Ledger, p: SimpleNamespace)
 
 
 @CHECKPOINT.wrong("finish", must="I14")
-def finish_without_an_answer(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """A turn may end with success and keep nothing of its output: the next turn has no answer to build on."""
-    return without_guard(built_in("finish", d, s, p), "at least one output token")
+def finish_without_the_end_of_its_input(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A turn counts for one token less than its input: the next turn has only a part of the prompt to build on."""
+    target = s.origin_len - d.one
+    right = without(built_in("finish", d, s, p), Succeed)
+    return with_effects(with_fields(right, checkpoint_len=target), Succeed(target))
 
 
 @CHECKPOINT.wrong("finish", must="I14")

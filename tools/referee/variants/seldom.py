@@ -112,6 +112,12 @@ def finish_with_one_token(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return with_guard(built_in("finish", d, s, p), "one token", p.finished_len == d.one)
 
 
+@SELDOM.wrong("finish", must="I18: every length of an answer can end")
+def finish_with_some_token(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """At least one output token is kept: a turn that was asked for none never ends."""
+    return with_guard(built_in("finish", d, s, p), "some token", d.one <= p.finished_len)
+
+
 @SELDOM.wrong("create", must="I18: a session takes more than one turn")
 def one_turn_for_each_session(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A session that finished a turn admits only turns that are too long: nobody can go on with it."""

@@ -137,6 +137,13 @@ NEWEST = "0.5.23"
             id="an abort between chunks is behind results that nobody told",
         ),
         pytest.param(
+            {"page_size": 64, "pool": "hopeless"},
+            [OPEN, TURN | {"new_tokens": 64}, STEP, TURN | {"new_tokens": 128}],
+            0,
+            CHECKED_FOR,
+            id="a turn for which no page is left is cut to no output",
+        ),
+        pytest.param(
             {"pool": "hopeless", "window": "page", "window_pool": "tight", "page_size": 4},
             [OPEN],
             2,

@@ -16,10 +16,10 @@ OF_A_FAULT = (
     "bug that was fixed",
     "sglang #22900",
     "I9 the window cursor",
-    "7 evict_window(pre_len=5)      ×××██  committed 5, allocated 5, protected 0, evicted 3",
-    "8 finish(finished_len=1)       ×××    committed 2, allocated 2, protected 0, evicted 3 ✗",
-    "by the rule                  ××     committed 2, allocated 2, protected 0, evicted 2",
-    "finish: slot_swa_evicted_seqlen is 3 after it; the rule says 2",
+    "7 evict_window(pre_len=4)      ××██  committed 4, allocated 4, protected 0, evicted 2",
+    "8 finish(finished_len=0)       ××    committed 1, allocated 1, protected 0, evicted 2 ✗",
+    "by the rule                  ×     committed 1, allocated 1, protected 0, evicted 1",
+    "finish: slot_swa_evicted_seqlen is 2 after it; the rule says 1",
     "kvproof prove --fault F22900",
 )
 OF_AN_INVARIANT = (
@@ -27,7 +27,7 @@ OF_AN_INVARIANT = (
     "why",
     "sglang #22900",
     "F22900 (finish)",
-    "8 finish(finished_len=1)",
+    "8 finish(finished_len=0)",
 )
 OF_AN_ACTION = ("event     match", "I4 a free starts on a page boundary", "sglang #20070, #22862", "F22862b")
 
