@@ -24,10 +24,10 @@ from kvproof.spec.machine import LEDGER
 
 INSTANCES = ((1, 3), (2, 4), (4, 6))
 """Page size and row width, in the order in which they are explored, each in every kind of configuration."""
-MOST_STATES = 800
+MOST_STATES = 1200
 """Of one instance, breadth first."""
-MOST_STATES_IN_ALL = 3000
-MOST_ASKED = 500
+MOST_STATES_IN_ALL = 4500
+MOST_ASKED = 750
 """Of one instance: states, and parameters of the action, in which the difference is evaluated."""
 
 Numbers = list[tuple[Any, Any]]
