@@ -1,8 +1,8 @@
 """Which events a table of rules takes: never by two rules, and, of a changed one, whatever comes that the built-in one takes.
 
 A changed rule may ask for more than the built-in one where the implementation chooses: how much of a match it uses, how far
-ahead it reserves, when it evicts. What users and the model bring it must take: a turn of any length, any number of accepted
-drafts, an abort and a close in every state. Inserts and chunks are left to the implementation; that a prefill ends is asked by
+ahead it reserves, when it evicts. What users and the model bring it must take: a turn and an answer of any length, any number of
+accepted drafts, an abort and a close in every state. Inserts and chunks are left to the implementation; that a prefill ends is asked by
 `model/liveness.py`.
 """
 
@@ -42,7 +42,6 @@ def _reserves(d: Symbols, s: Ledger) -> Sequence[Any]:
 
 CHOSEN: Mapping[str, Choices] = {
     "matched_len": lambda d, s: (d.zero,),
-    "finished_len": lambda d, s: (s.output_len,),
     "allocated_len": _reserves,
     "pre_len": lambda d, s: (s.kv_committed_len, floor_align(d, s.kv_committed_len)),
     "inserted": lambda d, s: (d.false, d.true),

@@ -74,6 +74,7 @@ NARROWER: dict[str, Condition] = {
     "verify": lambda d, s, p: p.tokens == d.drafts + d.one,
     "evict_window": lambda d, s, p: s.origin_len + s.output_len <= d.one + d.one,
     "retract": lambda d, s, p: d.no(s.lent),
+    "finish": lambda d, s, p: d.one <= p.finished_len,
     "abort_nth": lambda d, s, p: s.phase == RUNNING,
     "close": lambda d, s, p: s.slot_held,
 }
