@@ -1,9 +1,9 @@
 """Which events a table of rules takes: never by two rules, and, of a changed one, whatever comes that the built-in one takes.
 
 A changed rule may ask for more than the built-in one where the implementation chooses: how much of a match it uses, how far
-ahead it reserves, when it evicts. What users and the model bring it must take: a turn and an answer of any length, any number of
-accepted drafts, an abort and a close in every state. Inserts and chunks are left to the implementation; that a prefill ends is asked by
-`model/liveness.py`.
+ahead it reserves, when it evicts. What users and the model bring it must take: a turn and an answer of any length, any number
+of accepted drafts, an abort and a close in every state. Inserts and chunks are left to the implementation; that a prefill ends
+is asked by `model/liveness.py`.
 """
 
 from __future__ import annotations
