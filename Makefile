@@ -124,7 +124,7 @@ test-gpu: ## kernels on a CUDA device: properties against the references, and te
 	@if ! $(HAS_GPU); then echo "skipped: no CUDA device"; exit 0; fi
 	$(MAKE) --no-print-directory gpu-python
 	echo "== test-gpu"
-	$(GPU_PYTHON) -m pytest tests/gpu tests/kernels tests/impl/test_runner.py
+	$(GPU_PYTHON) -m pytest -m "not slow" tests/gpu tests/kernels tests/impl/test_runner.py
 
 gpu-python: $(if $(filter $(GPU_BIN)/python,$(GPU_PYTHON)),$(GPU_STAMP))
 

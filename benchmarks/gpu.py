@@ -44,14 +44,18 @@ SECTOR = 32
 PAGE_SIZES_AND_WINDOWS = ((1, 0), (16, 0), (16, 1024), (64, 0))
 
 
-def copy_bandwidth(bench: Bench) -> None:
-    """The floor of everything else: bytes read plus bytes written by a plain copy, over its time."""
-    source = torch.ones(bench.sizes.copy_bytes, dtype=torch.uint8, device=bench.device)
+def memory_bandwidth(bench: Bench) -> None:
+    """The floor of everything else: bytes over time of a plain copy or of a plain sum, whichever moves more."""
+    source = torch.ones(bench.sizes.copy_bytes // 4, dtype=torch.float32, device=bench.device)
     target = torch.empty_like(source)
-    times = bench.time(lambda: target.copy_(source))
-    moved = 2 * bench.sizes.copy_bytes
-    bench.bytes_per_us = moved / statistics.median(times)
-    bench.add("copy (sets the floor)", times, moved)
+    works = (
+        ("copy", lambda: target.copy_(source), 2 * bench.sizes.copy_bytes),
+        ("sum", source.sum, bench.sizes.copy_bytes),
+    )
+    timed = [(name, bench.time(work), moved) for name, work, moved in works]
+    bench.bytes_per_us = max(moved / statistics.median(times) for _, times, moved in timed)
+    for name, times, moved in timed:
+        bench.add(f"{name} of {bench.sizes.copy_bytes // 2**20} MiB", times, moved)
 
 
 def entry_bytes(pool: PageOwners) -> int:
@@ -174,11 +178,12 @@ def store(bench: Bench) -> None:
 
 
 def recording(bench: Bench) -> None:
-    """What a step of batch 256 pays for being watched: one append, one census and its verdict."""
+    """What a step of batch 256 pays for being watched: one append with a page for each request, one census and its verdict."""
     ring = TraceRing(1 << 14, 1 << 16, bench.device)
     numbers = bench.integers(torch.arange(bench.sizes.batch) % 50)
-    pages = bench.integers(torch.arange(1, 64 * bench.sizes.batch))
-    records = StepRecords(numbers, 7, numbers, numbers, numbers, numbers, numbers, pages)
+    pages = bench.integers(torch.arange(1, bench.sizes.batch + 1))
+    counts = torch.ones_like(numbers)
+    records = StepRecords(numbers, 7, numbers, numbers, numbers, numbers, counts, pages)
     append = partial(ring.append, records)
     bench.add(f"trace ring append, batch {bench.sizes.batch}", bench.time(append))
     pool = healthy_pool(bench, page_size=16)
@@ -263,7 +268,7 @@ def decoding_engine(bench: Bench, observer: Observer | None, counted: bool) -> S
 
 
 PARTS: tuple[Callable[[Bench], None], ...] = (
-    copy_bandwidth,
+    memory_bandwidth,
     census,
     allocation,
     decode_attention,

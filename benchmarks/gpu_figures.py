@@ -14,7 +14,7 @@ import torch
 from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
-ARRANGEMENT_OF_RESULTS = 1
+ARRANGEMENT_OF_RESULTS = 2
 """Raised when the result file changes its shape."""
 
 
@@ -164,7 +164,7 @@ def result(bench: Bench, name: str) -> dict[str, object]:
         "triton": triton.__version__,
         "cuda": torch.version.cuda,
         "repeats": bench.repeats,
-        "copy_bytes_per_us": bench.bytes_per_us,
+        "bytes_per_us": bench.bytes_per_us,
         "sizes": asdict(bench.sizes),
         "figures": [asdict(figure) for figure in bench.figures],
     }

@@ -148,7 +148,7 @@ class TransformerRunner:
         tokens = self._stream.upload(torch.tensor([token for item in extend for token in item.token_ids]))
         for item, token_ids in zip(extend, tokens.split([item.seq_len for item in extend]), strict=True):
             self._history[item.row, : item.seq_len] = token_ids
-            self._seq_lens[item.row] = item.prefix_len
+            self._seq_lens[item.row].fill_(item.prefix_len)  # an assignment would copy from the host, and wait
 
     def _draft(self, row_ids: torch.Tensor, tables: PageTables, drafts: int) -> None:
         """Write guesses behind the last token of each decoding row."""

@@ -54,15 +54,16 @@ def _mark(header, ranks, displaced_free, displaced_held, lowest, pages, rank, is
     mine = tl.zeros_like(pages) + rank
     before = tl.atomic_max(ranks + place, mine, mask=is_page, sem="relaxed")
     displaces = is_page & (before != 0)
-    if tl.max(displaces.to(tl.int32), 0) > 0:
+    # One question for all three, since a block must wait for each answer.
+    if tl.max((displaces | (is_page & (~exists | (pages == 0)))).to(tl.int32), 0) > 0:
         lower = tl.minimum(before, mine)
         tl.atomic_add(displaced_free + place, 1, mask=displaces & (lower == 1), sem="relaxed")
         tl.atomic_add(displaced_held + place, 1, mask=displaces & (lower != 1), sem="relaxed")
         # Tables start at 0, so the smallest rank is kept as its distance from above.
         tl.atomic_max(lowest + place, -lower + (_TREE_RANK + 1), mask=displaces, sem="relaxed")
         tl.atomic_max(header + _DISPLACED, 1, sem="relaxed")
-    _report(header, is_page & ~exists, pages, 1)
-    _report(header, is_page & (pages == 0), pages, 2)
+        _report(header, is_page & ~exists, pages, 1)
+        _report(header, is_page & (pages == 0), pages, 2)
 
 
 @triton.jit

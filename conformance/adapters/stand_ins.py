@@ -17,6 +17,7 @@ import importlib.machinery
 import sys
 import types
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from typing import Any
 
@@ -40,6 +41,8 @@ GPU_ONLY_PACKAGES = (
     "smg_grpc_servicer",
     "tml_renderers",
 )
+# Also what is imported for a device only. Not tvm_ffi, which compiles kernels there: a stand-in would store no KV.
+ON_A_DEVICE = (*(name for name in GPU_ONLY_PACKAGES if name != "tvm_ffi"), "flashinfer", "cutlass")
 
 
 class _StandInType(type):
@@ -141,3 +144,22 @@ def install(packages: tuple[str, ...] = GPU_ONLY_PACKAGES) -> None:
     """Append the finder once; call it before the first import of what is to be driven."""
     if not any(isinstance(finder, _StandInFinder) for finder in sys.meta_path):
         sys.meta_path.append(_StandInFinder(packages))
+
+
+@contextmanager
+def operators_left_out(package: str) -> Iterator[None]:
+    """While SGLang is imported for a CUDA device: it tells torch the shapes of operators that a stand-in does not define."""
+    import torch
+
+    original = torch.library.register_fake
+
+    def register_fake(operator: Any, *args: Any, **kwargs: Any) -> Any:
+        if stand_for(package) and str(operator).startswith(f"{package}::"):
+            return lambda function: function
+        return original(operator, *args, **kwargs)
+
+    torch.library.register_fake = register_fake
+    try:
+        yield
+    finally:
+        torch.library.register_fake = original

@@ -6,7 +6,6 @@ A field is typed by one of these where pydantic by itself would take more (`"1"`
 from __future__ import annotations
 
 from collections import Counter
-from operator import attrgetter
 from typing import Annotated, Any
 
 from pydantic import PlainSerializer, PlainValidator
@@ -48,6 +47,6 @@ Counts = Annotated[Counter[str], PlainValidator(_counts), PlainSerializer(dict)]
 Line = Annotated[int, PlainValidator(_line)]
 """Of an event in its trace."""
 KeptLedger = Annotated[Ledger, PlainValidator(ledger_from_data), PlainSerializer(lambda ledger: dict(vars(ledger)))]
-KeptFault = Annotated[Fault, PlainValidator(lambda name: FAULTS[name]), PlainSerializer(attrgetter("id"))]
+KeptFault = Annotated[Fault, PlainValidator(lambda name: FAULTS[name]), PlainSerializer(lambda fault: fault.id)]
 """By its id."""
 KeptEvent = Annotated[Event, PlainSerializer(lambda event: event.model_dump(mode="json", exclude_defaults=True))]

@@ -72,7 +72,7 @@ def test_the_result_file_holds_every_figure_and_the_fields_that_the_page_names(t
     assert [figure["name"] for figure in written["figures"]] == [figure.name for figure in bench.figures]
     assert len(written["figures"]) > 20 and all(figure["median_us"] > 0 for figure in written["figures"])
     assert written["sizes"]["batch"] == 4 and (written["device"], written["cuda"]) == ("NVIDIA H100 80GB (SXM)", None)
-    assert written["arrangement"] == figures.ARRANGEMENT_OF_RESULTS and written["copy_bytes_per_us"] > 0
+    assert written["arrangement"] == figures.ARRANGEMENT_OF_RESULTS and written["bytes_per_us"] > 0
 
 
 def test_the_floor_counts_a_sector_for_an_entry_that_is_alone_in_it() -> None:

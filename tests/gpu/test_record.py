@@ -29,7 +29,7 @@ def recorded(scenario: str, path: Path, mode: str, page_size: int, device: str) 
     assert result.reason == "finished"
     report = replay(path)
     assert report.verdict == CONFORMS, report.first
-    return [event for _, event in read_trace(path)]
+    return [record for _, record in read_trace(path) if isinstance(record, Event)]
 
 
 @pytest.mark.parametrize("page_size", [1, 16])

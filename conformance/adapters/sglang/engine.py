@@ -73,14 +73,15 @@ def import_sglang(device: Device = "cpu") -> Release:
     """
     _settle_on(device)
     os.environ.update({**OF_EACH_DEVICE[device], **WINDOWS_AT_EACH_STEP})
-    stand_ins.install()
+    stand_ins.install(stand_ins.ON_A_DEVICE if device == "cuda" else stand_ins.GPU_ONLY_PACKAGES)
     version = installed_version()
     logging.getLogger("sglang").setLevel(logging.CRITICAL)  # what it logs about a run is in the trace
     warnings.filterwarnings("ignore", module=r"sglang\.")  # it warns about every kernel that a CPU has not
     try:
         if device == "cpu":
             paged_alloc_in_torch.install()
-        importlib.import_module("sglang.srt.managers.scheduler")
+        with stand_ins.operators_left_out("sgl_kernel"):
+            importlib.import_module("sglang.srt.managers.scheduler")
     except ImportError as error:
         raise UserError(f"SGLang {version} is installed but cannot be imported ({error}): {INSTALL_HINT}") from error
     fresh_schedulers.prepare()
@@ -109,7 +110,7 @@ def build_scheduler(release: Release, settings: Settings, make_tokens: MakeToken
     fresh_schedulers.leave_the_last_one()
     _give_the_model_a_window(settings.window)
     if settings.real_forward:
-        _let_layers_use_torch()
+        _let_layers_use_torch(settings.device)
     if settings.drafts:
         draft_model.prepare()
     try:
@@ -147,12 +148,18 @@ def _ports(port_args: Any, server_args: Any) -> Any:
     return ports
 
 
-def _let_layers_use_torch() -> None:
+def _let_layers_use_torch(device: Device) -> None:
     """Where SGLang's kernels are stood in for, each layer takes the forward that it has in plain torch."""
-    importlib.import_module("sglang.srt.layers.layernorm")
+    norm = importlib.import_module("sglang.srt.layers.layernorm").RMSNorm
     if stand_ins.stand_for("sgl_kernel"):
-        layer = importlib.import_module("sglang.srt.layers.utils.multi_platform").MultiPlatformOp
-        layer.dispatch_forward = lambda self: self.forward_native
+        for layer in norm.__mro__:
+            for chooses in ("dispatch_forward", "_resolve_forward_method"):  # the second from 0.5.23 on
+                if chooses in vars(layer):
+                    setattr(layer, chooses, lambda self: self.forward_native)
+        if device == "cuda":
+            # It asks the package whether the device can start a kernel early; what a stand-in answers is not False.
+            backend: Any = importlib.import_module("sglang.srt.layers.attention.triton_backend")
+            backend.is_arch_support_pdl = lambda: False
 
 
 def _made_up_forward(device: Device, make_tokens: MakeTokens, batch: Any, *args: Any, **kwargs: Any) -> Any:

@@ -84,6 +84,7 @@ def recording(headless: Headless, writer: TakesEvents) -> Iterator[Recorder]:
     assembly = Assembly(headless.settings.page_size)
 
     def put(record: Any) -> None:
+        recorder.page_ids.settle(wait=True)
         for event in assembly.events(record):
             writer.event(**event)
 

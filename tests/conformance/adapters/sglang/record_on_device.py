@@ -35,6 +35,7 @@ def main() -> int:
         f"on {torch.cuda.get_device_name() if device == 'cuda' else 'the CPU: there is no CUDA device here'}",
         flush=True,
     )
+    (folder / device).mkdir(parents=True, exist_ok=True)
     failed = 0
     for scenario, settings in RUNS.items():
         out = folder / device / f"{scenario}.jsonl.gz"

@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+import torch
 
 from kvproof.conformance.adapters import stand_ins
 from kvproof.conformance.adapters.sglang.record import record_scenario, settings_for
@@ -102,6 +103,15 @@ class TestStandIns:
 
     def test_answer_no_question_whether_they_are_there(self) -> None:
         assert importlib.util.find_spec("gpu_only_package") is None
+
+    def test_leave_out_the_operators_that_they_do_not_define(self) -> None:
+        importlib.import_module("gpu_only_package")
+        with stand_ins.operators_left_out("gpu_only_package"):
+            assert torch.library.register_fake("gpu_only_package::gate")(len) is len
+            with pytest.raises(RuntimeError, match="does not exist"):
+                torch.library.register_fake("another_package::gate")(lambda: None)
+        with pytest.raises(RuntimeError, match="does not exist"):
+            torch.library.register_fake("gpu_only_package::gate")(lambda: None)
 
     def test_give_a_decorated_function_back(self) -> None:
         module = importlib.import_module("gpu_only_package")
