@@ -1,8 +1,14 @@
-"""Pages behind the rows and in the pools of a driven scheduler, read from the outside. It changes nothing."""
+"""Pages behind the rows and in the pools of a driven scheduler, read from the outside. It changes nothing.
+
+A model with sliding-window layers has a second pool. One map serves both: from each index of the full pool to its index of the
+window pool, 0 where there is none. The trace names window pages by what that map says when a page is taken and when it goes back,
+so a wrong entry shows.
+"""
 
 from __future__ import annotations
 
 from array import array
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -15,6 +21,31 @@ MOST_PREFIXES = 2**16
 """Prefixes that a recorder tells apart, in about 10 MiB. Nothing is reported of others that come later."""
 
 
+@dataclass(frozen=True)
+class WindowPool:
+    allocator: Any
+    map: Any
+    _page_ids: PageIds
+
+    def behind(self, indices: Any) -> list[int]:
+        """The window page behind each of these indices of the full pool; 0 where the map has none."""
+        return self._page_ids.read(self.map[indices])
+
+    def go_back(self, indices: Any, into: list[int], gone: Any = None) -> None:
+        """Each window page behind these indices once; those that left the window before have none. `gone`: indices whose pages
+        went back before, though the map names them still."""
+        behind = self.map[indices]
+        if gone is not None:
+            behind = behind.masked_fill(self._pages_of(gone)[indices // self.allocator.page_size], 0)
+        self._page_ids.read(behind, into, once=True, set_only=True)
+
+    def _pages_of(self, indices: Any) -> Any:
+        """Of each page of the full pool whether one of these indices is in it. Nothing waits for the device."""
+        size = self.allocator.page_size
+        marks = self.map.new_zeros(len(self.map) // size + 1).bool()
+        return marks.index_fill_(0, (indices // size).long(), True)
+
+
 class RowPages:
     """What the observers of SGLang and of sglang-jax share. A subclass reads lengths as its release keeps them."""
 
@@ -25,6 +56,8 @@ class RowPages:
         self._prefixes: dict[bytes, int] = {}
         """Digest of the tokens of a prefix -> its number. Digests stay here: the trace has the numbers."""
         self.page_ids = PageIds(scheduler.page_size, device_is_host=device == "cpu")
+        self.window_pool: WindowPool | None = None
+        """None where the trace does not name window pages."""
 
     def lengths(self, req: Any) -> Values:
         raise NotImplementedError
@@ -65,6 +98,24 @@ class RowPages:
     def new_pages(self, row: int, start: int, end: int) -> list[int]:
         """Pages that an allocation for [start, end) opened: the page that holds `start - 1` was there before."""
         return self.pages_of_row(row, self.whole_pages(start), end)
+
+    def window_pages_of_row(self, row: int | None, start: int, end: int) -> list[int]:
+        """The window page behind each page of the row positions [start, end); 0 where there is none."""
+        if self.window_pool is None or row is None or start >= end:
+            return []
+        return self.window_pool.behind(self.indices_of_row(row, start, end))
+
+    def new_window_pages(self, row: int, start: int, end: int) -> list[int]:
+        """The window page behind each of the `new_pages`."""
+        return self.window_pages_of_row(row, self.whole_pages(start), end)
+
+    def pages_of(self, indices: Any) -> list[int]:
+        """The page of each of these indices of a decode batch."""
+        return self.page_ids.read(indices)
+
+    def window_pages_of(self, indices: Any) -> list[int] | None:
+        """The window page behind each of these indices of a decode batch."""
+        return self.window_pool.behind(indices) if self.window_pool is not None else None
 
     def whole_pages(self, length: int) -> int:
         """The first position that begins a page, from `length` on."""

@@ -78,6 +78,8 @@ def import_sglang(device: Device = "cpu") -> Release:
     logging.getLogger("sglang").setLevel(logging.CRITICAL)  # what it logs about a run is in the trace
     warnings.filterwarnings("ignore", module=r"sglang\.")  # it warns about every kernel that a CPU has not
     try:
+        # First, so that transformers finds one whatever SGLang imports next: 0.5.21 registers processors of images that need it.
+        importlib.import_module("torchvision")
         if device == "cpu":
             paged_alloc_in_torch.install()
         with stand_ins.operators_left_out("sgl_kernel"):

@@ -114,16 +114,6 @@ class Observer(RowPages):
         slot = self.held_slot(req.session.session_id) if session_of(req) else None
         return slot is not None and self._release.row(req) == self._release.row(slot)
 
-    def window_pages_of_row(self, row: int | None, start: int, end: int) -> list[int]:
-        """The window page behind each page of the row positions [start, end); 0 where there is none."""
-        if self.window_pool is None or row is None or start >= end:
-            return []
-        return self.window_pool.behind(self.indices_of_row(row, start, end))
-
-    def new_window_pages(self, row: int, start: int, end: int) -> list[int]:
-        """The window page behind each of the `new_pages`."""
-        return self.window_pages_of_row(row, self.whole_pages(start), end)
-
     def free_pages(self) -> list[int]:
         """Every free page of the full-attention pool."""
         return self._release.free_pages(full_pool(self._scheduler.token_to_kv_pool_allocator))
@@ -131,14 +121,6 @@ class Observer(RowPages):
     def free_window_pages(self) -> list[int] | None:
         """Every free page of the window pool, if the trace names its pages."""
         return self._release.free_pages(self.window_pool.allocator) if self.window_pool is not None else None
-
-    def pages_of(self, indices: Any) -> list[int]:
-        """The page of each of these indices of a decode batch."""
-        return self.page_ids.read(indices)
-
-    def window_pages_of(self, indices: Any) -> list[int] | None:
-        """The window page behind each of these indices of a decode batch."""
-        return self.window_pool.behind(indices) if self.window_pool is not None else None
 
 
 def session_of(req: Any) -> Any | None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,6 +73,16 @@ class Headless(HeadlessScheduler):
         batch.check_decode_mem = refuses_once
         self.step()
 
+    @contextmanager
+    def test_retract(self) -> Iterator[None]:
+        """With the test switch that forces retracts, which a server reads from SGLANG_TEST_RETRACT."""
+        module: Any = import_scheduler()
+        module.TEST_RETRACT = True
+        try:
+            yield
+        finally:
+            module.TEST_RETRACT = False
+
     @property
     def sources(self) -> Path:
         """The folder of the checkout that is driven."""
@@ -81,7 +92,7 @@ class Headless(HeadlessScheduler):
 
     def _build(self) -> Any:
         logging.disable(logging.CRITICAL)  # what it logs about a run is in the trace
-        module = import_scheduler()
+        module: Any = import_scheduler()
         mesh_utils = importlib.import_module("sgl_jax.srt.utils.mesh_utils")
         mesh = mesh_utils.create_device_mesh(ici_parallelism=[1, 1], dcn_parallelism=[1, 1])
         worker = Worker(self.settings, mesh, self._make_tokens)

@@ -67,6 +67,7 @@ def settings_for(scenario: Scenario, page_size: int, seed: int, overrides: dict[
         "chunked_prefill_size": scenario.chunk_pages * page_size if scenario.chunk_pages else None,
         "mixed_chunk": scenario.mixed_chunk,
         "overlap": scenario.overlap,
+        "max_running_requests": scenario.max_running_requests,
         "window": scenario.window_pages * page_size,
         "context_length": max(Settings.context_length, LEAST_CONTEXT_PAGES * page_size),
         "disable_radix_cache": scenario.disable_radix_cache,
@@ -80,6 +81,7 @@ def header_of(headless: Headless, recorder: Recorder, scenario: str) -> Header:
     from sgl_jax.srt.managers.schedule_batch import Req
 
     settings, scheduler = headless.settings, headless.scheduler
+    window_pool = recorder.observe.window_pool
     return Header(
         spec=SPEC_VERSION,
         producer=Producer(name="kvproof-sglang-jax", version=version("kvproof"), target="sglang-jax"),
@@ -91,6 +93,7 @@ def header_of(headless: Headless, recorder: Recorder, scenario: str) -> Header:
             chunked_prefill_size=settings.chunked_prefill_size,
             overlap=settings.overlap,
             window=settings.window,
+            window_pages=window_pool.allocator.size // settings.page_size if window_pool is not None else 0,
             tree=recorder.observe.has_tree,
         ),
         scenario=scenario,

@@ -20,9 +20,9 @@ from typing import Any
 from kvproof.conformance.adapters.live.idle_passes import idle_params
 from kvproof.conformance.adapters.live.readings import TURN, Values
 from kvproof.conformance.adapters.method_hooks import MethodHooks, importers_of, of_a_method
-from kvproof.conformance.adapters.row_pages import RowPages, full_pool
-from kvproof.conformance.adapters.scheduler_actions import RETRACT, SchedulerActions
-from kvproof.spec.gaps import NO_LENGTHS, NO_PROTECTED_LEN, WINDOW_PAGES
+from kvproof.conformance.adapters.row_pages import RowPages, WindowPool, full_pool
+from kvproof.conformance.adapters.scheduler_actions import RETRACT, SchedulerAction, SchedulerActions
+from kvproof.spec.gaps import NO_LENGTHS, NO_PROTECTED_LEN
 
 
 class Observer(RowPages):
@@ -31,12 +31,15 @@ class Observer(RowPages):
     def __init__(self, scheduler: Any) -> None:
         super().__init__(scheduler, has_window=scheduler.is_hybrid)
         self.has_tree = hasattr(scheduler.tree_cache, "root_node") and not scheduler.tree_cache.disable
+        if self.has_window:
+            allocator = scheduler.token_to_kv_pool_allocator
+            map_of_pages = allocator.full_to_swa_index_mapping
+            self.window_pool = WindowPool(allocator.swa_attn_allocator, map_of_pages, self.page_ids)
 
     def gaps(self, req_class: type) -> tuple[str, ...]:
         kept = hasattr(req_class, "pop_committed_kv_cache")
         found = [] if kept else [NO_LENGTHS]
-        found += [NO_PROTECTED_LEN] if kept and not self.has_tree else []
-        return (*found, *([WINDOW_PAGES] if self.has_window else []))
+        return (*found, *([NO_PROTECTED_LEN] if kept and not self.has_tree else []))
 
     def lengths(self, req: Any) -> Values:
         """Those that the checkout keeps; before its pull request 994 it infers them from the tokens, where it needs them."""
@@ -47,9 +50,14 @@ class Observer(RowPages):
             seen["swa_evicted_seqlen"] = int(req.swa_evicted_seqlen)
         return seen
 
-    def free_pages(self) -> list[int]:
-        """Every free page of the full-attention pool; one that was freed twice stands twice where the pool lets it."""
-        pool = full_pool(self._scheduler.token_to_kv_pool_allocator)
+    def free_lists(self) -> Values:
+        """Every free page of each pool; one that was freed twice stands twice where the pool lets it."""
+        lists = {"free_list": self._free_pages(full_pool(self._scheduler.token_to_kv_pool_allocator))}
+        if self.window_pool is not None:
+            lists["window_free_list"] = self._free_pages(self.window_pool.allocator)
+        return lists
+
+    def _free_pages(self, pool: Any) -> list[int]:
         if self.page_size == 1:
             return [int(slot) for slot in pool.free_slots[0]]
         return [int(page) for page in (*pool.free_pages[0], *pool.release_pages[0])]
@@ -101,6 +109,7 @@ class Recorder:
         """The event of a chunk that was kept: written when the next one comes, as its row may still be freed."""
         self._prefill_is_over: dict[str, bool] = {}
         self.stray_frees: list[int] = []
+        """Pages that were freed outside every watched action."""
 
     def start(self) -> None:
         for owner, name, handler in self._watched():
@@ -135,20 +144,33 @@ class Recorder:
         yield ScheduleBatch, "prepare_for_decode", self._prepare_for_decode
         yield ScheduleBatch, "release_req", self._release_req
         if self.observe.has_window:
+            yield allocator, "free_swa", self._free_window
             yield ScheduleBatch, "_evict_swa", self._evict_swa
 
     # -- pages --
 
     def _free(self, free: Callable[..., Any], allocator: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
+        """Pages of both pools, where there are two."""
+        return self._take_back(free, allocator, indices, *args, of_both=True, **kwargs)
+
+    def _free_window(self, free: Callable[..., Any], allocator: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._take_back(free, allocator, indices, *args, of_both=False, **kwargs)
+
+    def _take_back(
+        self, free: Callable[..., Any], allocator: Any, indices: Any, *args: Any, of_both: bool, **kwargs: Any
+    ) -> Any:
         if self._is_inside_free or allocator is not self._scheduler.token_to_kv_pool_allocator or not len(indices):
             return free(allocator, indices, *args, **kwargs)
-        pages = self.observe.page_ids.read(indices, once=True)
+        freed = SchedulerAction("free", self.observe.page_ids.read(indices, once=True) if of_both else [])
+        if self.observe.window_pool is not None:
+            self.observe.window_pool.go_back(indices, freed.window_free)
         if self._actions.innermost is not None:
-            self._actions.innermost.free += pages
+            self._actions.innermost.free += freed.free
+            self._actions.innermost.window_free += freed.window_free
         elif self._results is not None:
-            self._freed_by_result(self._results, int(indices[0]), pages)
+            self._freed_by_result(self._results, int(indices[0]), freed)
         else:
-            self.stray_frees += pages
+            self.stray_frees += freed.free + freed.window_free
         with self._inside_free():
             return free(allocator, indices, *args, **kwargs)
 
@@ -185,7 +207,7 @@ class Recorder:
         with self._actions.open("match") as action:
             result = init(req, tree_cache)
         after = {"attached": False, "lent": False, "prefix_len": len(req.prefix_indices)}
-        self._event("match", turn=req.rid, params={"fill_len": len(req.fill_ids)}, free=action.free, after=after)
+        self._event("match", turn=req.rid, params={"fill_len": len(req.fill_ids)}, **action.freed, after=after)
         return result
 
     def _prepare_for_extend(self, prepare: Callable[..., Any], batch: Any) -> Any:
@@ -203,6 +225,7 @@ class Recorder:
                 row=row,
                 params={"seq_len": seq_len, "last": last},
                 alloc=self.observe.new_pages(row, prefix_len, seq_len),
+                window_alloc=self.observe.new_window_pages(row, prefix_len, seq_len),
                 shared=None if req.rid in continued else self.observe.pages_of_row(row, 0, prefix_len),
                 after=self.observe.turn(req, prefix=True),
             )
@@ -219,19 +242,21 @@ class Recorder:
             event["params"] = {"dup_len": int(action.inserted), "key_len": len(req.fill_ids)}
             if row is not None:  # a fault may have released it before
                 event["shared"] = self.observe.pages_of_row(row, 0, req.last_matched_prefix_len)
-            self._keep_event("insert", free=action.free, **event)
+            self._keep_event("insert", **action.freed, **event)
         elif not self._prefill_is_over.get(req.rid, True):
-            self._keep_event("stash", free=action.free, **event)
+            self._keep_event("stash", **action.freed, **event)
         return result
 
     def _evict_swa(
         self, evict: Callable[..., Any], batch: Any, req: Any, pre_len: int, *args: Any, **kwargs: Any
     ) -> Any:
         before = req.swa_evicted_seqlen
-        result = evict(batch, req, pre_len, *args, **kwargs)
-        if req.swa_evicted_seqlen != before:
+        with self._actions.open("window") as action:
+            result = evict(batch, req, pre_len, *args, **kwargs)
+        if req.swa_evicted_seqlen != before or action.window_free:
             row, after = int(req.req_pool_idx), self.observe.lengths(req)
-            self._event("window", turn=req.rid, row=row, params={"pre_len": int(pre_len)}, after=after)
+            params = {"pre_len": int(pre_len)}
+            self._event("window", turn=req.rid, row=row, params=params, **action.freed, after=after)
         return result
 
     # -- decode and results --
@@ -239,10 +264,17 @@ class Recorder:
     def _prepare_for_decode(self, prepare: Callable[..., Any], batch: Any) -> Any:
         result = prepare(batch)
         info, page_size = batch.reqs_info[0], self._scheduler.page_size
-        for req, seq_len, index in zip(info.reqs, info.seq_lens.tolist(), info.out_cache_loc, strict=True):
-            opened = [int(index) // page_size] if (seq_len - 1) % page_size == 0 else []
-            after = self.observe.turn(req, prefix=False)
-            self._event("decode", turn=req.rid, row=int(req.req_pool_idx), alloc=opened, after=after)
+        for place, (req, seq_len) in enumerate(zip(info.reqs, info.seq_lens.tolist(), strict=True)):
+            opens_page = (seq_len - 1) % page_size == 0
+            opened = info.out_cache_loc[place : place + opens_page]
+            self._event(
+                "decode",
+                turn=req.rid,
+                row=int(req.req_pool_idx),
+                alloc=self.observe.pages_of(opened),
+                window_alloc=self.observe.window_pages_of(opened) or [],
+                after=self.observe.turn(req, prefix=False),
+            )
         return result
 
     def _process_batch_result(
@@ -269,20 +301,20 @@ class Recorder:
             # Under overlap the result of a chunk is an event also without a token, until the last chunk is launched.
             is_of_chunk = self._scheduler.enable_overlap and not self._prefill_is_over.get(req.rid, True)
             if tokens or is_of_chunk:
-                self._write_result(req, tokens, [])
+                self._write_result(req, tokens, SchedulerAction("result"))
         results.written = max(results.written, end)
 
-    def _write_result(self, req: Any, tokens: int, freed: list[int]) -> None:
+    def _write_result(self, req: Any, tokens: int, moved: SchedulerAction) -> None:
         # Of a request that is over nothing is left but what its result moves.
         after = {"output_len": len(req.output_ids)} if tokens or not req.finished() else {}
-        self._event("result", turn=req.rid, params={"tokens": tokens}, free=freed, after=after)
+        self._event("result", turn=req.rid, params={"tokens": tokens}, **moved.freed, after=after)
 
-    def _freed_by_result(self, results: Results, index: int, pages: list[int]) -> None:
+    def _freed_by_result(self, results: Results, index: int, freed: SchedulerAction) -> None:
         """Pages that no release freed: of the request whose new slot in this batch it was. Decodes stand at a batch's end."""
         slots = [int(slot) for slot in results.batch.reqs_info[0].out_cache_loc]
         place = len(results.reqs) - (len(slots) - slots.index(index))
         self._write_results(results, place)
-        self._write_result(results.reqs[place], 0, pages)
+        self._write_result(results.reqs[place], 0, freed)
         results.written = place + 1
 
     # -- ends --
@@ -297,7 +329,7 @@ class Recorder:
         inserted = action.inserted is not None
         params = {"finished_len": len(req.output_ids), "inserted": inserted, "dup_len": int(action.inserted or 0)}
         self._prefill_is_over.pop(req.rid, None)
-        self._event("finish", turn=req.rid, params=params, free=action.free)
+        self._event("finish", turn=req.rid, params=params, **action.freed)
         return result
 
     def _release_req(self, release: Callable[..., Any], batch: Any, idx: int, *args: Any, **kwargs: Any) -> Any:
@@ -305,7 +337,7 @@ class Recorder:
         with self._actions.open(RETRACT) as action:
             result = release(batch, idx, *args, **kwargs)
         self._prefill_is_over.pop(req.rid, None)
-        self._event("retract", turn=req.rid, free=action.free, after=self.observe.lengths(req))
+        self._event("retract", turn=req.rid, **action.freed, after=self.observe.lengths(req))
         self._actions.write_evicted_after(action)
         return result
 
@@ -318,7 +350,7 @@ class Recorder:
     def check(self, passed: bool) -> None:
         """The terms of the checkout's own memory check as they are now; `passed`: what its check said."""
         params = {"busy": False, "own_check_ok": passed}
-        self._event("check", params=params, free_list=self.observe.free_pages(), **self.observe.terms())
+        self._event("check", params=params, **self.observe.free_lists(), **self.observe.terms())
 
     def _event(self, action: str, **fields: Any) -> None:
         self._write_kept()

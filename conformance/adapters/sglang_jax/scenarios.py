@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvproof.conformance.adapters.sglang_jax.headless import Headless
+from kvproof.conformance.adapters.sglang_jax.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Scenario:
     mixed_chunk: bool = False
     overlap: bool = False
     window_pages: int = 0
+    max_running_requests: int = Settings.max_running_requests
     disable_radix_cache: bool = False
     counts_chunks: bool = False
     """each chunk is counted from outside where the checkout counts the first alone, so that this hides nothing behind it"""
@@ -55,6 +57,21 @@ def _long_answers(h: Headless) -> None:
         h.drain()
 
 
+def _window_again(h: Headless) -> None:
+    """The tree keeps prompts whose pages left the window; requests ask for them again, longer, shorter and in a full pool."""
+    page = h.settings.page_size
+    prompt = h.tokens(6 * page)
+    for number, more in enumerate((1, page + 1, 1, 3 * page), start=1):
+        h.send_tokens(f"again{number}", prompt + h.tokens(more), 3 * page)
+        h.drain()
+    h.send_tokens("shorter", prompt[: 3 * page + 1], 2 * page)
+    h.drain()
+    for number in range(3):
+        h.send(f"other{number}", 5 * page + 1, 4 * page)
+    h.send_tokens("last", prompt + h.tokens(1), 4 * page)
+    h.drain()
+
+
 def _retract(h: Headless) -> None:
     """The tree holds what has ended: of that the retract evicts more, to have room for the steps that come."""
     h.send("old", 6 * h.settings.page_size, 2)
@@ -64,6 +81,14 @@ def _retract(h: Headless) -> None:
     h.run(4)
     h.retract()
     h.drain()
+
+
+def _forced_retracts(h: Headless) -> None:
+    """The checkout's test switch is on: it retracts as soon as more than ten requests run, whatever room there is."""
+    with h.test_retract():
+        for number in range(12):
+            h.send(f"r{number}", h.settings.page_size + 1, 2 * h.settings.page_size)
+        h.drain()
 
 
 def _pressure(h: Headless) -> None:
@@ -138,6 +163,12 @@ SCENARIOS: dict[str, Scenario] = {
     "retract-overlap": Scenario(
         "a running request is retracted, results come late", _retract, overlap=True, pool_pages=32
     ),
+    "forced-retracts": Scenario(
+        "the test switch retracts while more than ten requests run", _forced_retracts, max_running_requests=12
+    ),
+    "forced-retracts-overlap": Scenario(
+        "the same, results come late", _forced_retracts, overlap=True, max_running_requests=12
+    ),
     "pressure": Scenario("the pool is small: the tree evicts for what comes and grows", _pressure, pool_pages=24),
     "aligned-end": Scenario("requests that end on a whole page", _aligned_end),
     "same-twice": Scenario("two requests with the same tokens side by side", _same_twice),
@@ -159,6 +190,9 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "window": Scenario("a sliding window, and answers that outgrow it", _long_answers, window_pages=2),
     "window-late-result": Scenario("a sliding window, results come late", _long_answers, window_pages=2, overlap=True),
+    "window-again": Scenario(
+        "prompts whose pages left the window are asked for again", _window_again, window_pages=2, pool_pages=32
+    ),
     "many-chunks": Scenario("prompts of three and four chunks", _many_chunks, chunk_pages=8),
     "many-chunks-overlap": Scenario(
         "prompts of three and four chunks, results come late", _many_chunks, chunk_pages=8, overlap=True

@@ -15,12 +15,13 @@ from trace_events import events_of, read_records, write_records
 
 from kvproof.conformance.adapters.live.assembly import DECODE, Assembly
 from kvproof.conformance.adapters.live.page_ids import PageIds
+from kvproof.conformance.adapters.row_pages import WindowPool
 from kvproof.conformance.adapters.scheduler_actions import SchedulerAction
 from kvproof.conformance.adapters.sglang import capture
 from kvproof.conformance.adapters.sglang.page_moves import PageMoves
 from kvproof.conformance.adapters.sglang.releases import release_of
 from kvproof.conformance.adapters.sglang.seams import SEAMS
-from kvproof.conformance.adapters.sglang.window_pool import WindowPool, window_allocator
+from kvproof.conformance.adapters.sglang.window_pool import window_allocator
 from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, Report, replay
 
 OLD, NEW = RELEASES

@@ -50,6 +50,7 @@ SHOWN = [
     ("overtaken", PAGES, "after #994", "after #1401", "extend, I12"),  # #994 does not end that
     ("overtaken", PAGES, "before #1401", "after #1401", "extend, I12"),
     ("window-late-result", PAGES, "before #994", "after #994", "finish, F994b"),
+    ("window-late-result", (1,), "before #994", "after #994", "result, I10+I16"),  # F994c, in the window pool too
     ("late-result", (1,), "before #994", "after #994", "result, I16"),  # F994c
     ("late-result-mixed", PAGES, "before #994", "after #994", "result, I16"),  # F994c as a double free
     ("many-chunks-overlap", ANY, "before #994", "after #994", "result, F994d"),
