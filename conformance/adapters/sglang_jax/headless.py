@@ -92,7 +92,7 @@ class Headless(HeadlessScheduler):
 
     def _build(self) -> Any:
         logging.disable(logging.CRITICAL)  # what it logs about a run is in the trace
-        module: Any = import_scheduler()
+        module = import_scheduler()
         mesh_utils = importlib.import_module("sgl_jax.srt.utils.mesh_utils")
         mesh = mesh_utils.create_device_mesh(ici_parallelism=[1, 1], dcn_parallelism=[1, 1])
         worker = Worker(self.settings, mesh, self._make_tokens)
