@@ -3,7 +3,8 @@
     python record_on_device.py FOLDER
 
 runs in an environment of SGLang. On a device the attention is Triton's, KV and page ids are in its memory, and the recorder
-copies ids through pinned memory; on the CPU the same schedules run. Each trace is replayed; exit code 1 if one does not conform.
+copies ids through pinned memory; on the CPU the same schedules run. Each trace is replayed by the rules of its release; exit code 1
+if one does not conform.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def main() -> int:
     for scenario, settings in RUNS.items():
         out = folder / device / f"{scenario}.jsonl.gz"
         result = record_scenario(scenario, out, settings={**settings, "device": device, "real_forward": True})
-        report = replay(out)
+        report = replay(out, profile="auto")
         failed += report.verdict != CONFORMS
         print(f"{out}: SGLang {result.release}, {result.events} events, {result.reason}: {report.verdict}", flush=True)
     return 1 if failed else 0
