@@ -91,6 +91,13 @@ REVIEWS: tuple[Review, ...] = (
         ALLOWED,
         "The position before is the row's own and no tree's: it may be written again.",
     ),
+    Review(
+        "spec/actions/finish.py",
+        "_at_most_one_is_late",
+        ("drop operand: d.one <= s.output_len -> (dropped)",),
+        ALLOWED,
+        "A turn that ends before its first result keeps its input and loses no page. A server ends a turn where a result comes.",
+    ),
     *(_aligned(*place) for place in ALIGNED),
     Review(
         EFFECTS,
