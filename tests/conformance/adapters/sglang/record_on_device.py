@@ -3,8 +3,8 @@
     python record_on_device.py FOLDER
 
 runs in an environment of SGLang. On a device the attention is Triton's, KV and page ids are in its memory, and the recorder
-copies ids through pinned memory; on the CPU the same schedules run. Each trace is replayed by the rules of its release; exit code 1
-if one does not conform.
+copies ids through pinned memory; on the CPU the same schedules run. Each trace is replayed by the rules of its release; exit
+code 1 if one does not conform.
 """
 
 from __future__ import annotations
