@@ -23,6 +23,8 @@ MOST_PREFIXES = 2**16
 
 @dataclass(frozen=True)
 class WindowPool:
+    """The allocator of the second pool, and the map of both: of torch or of numpy."""
+
     allocator: Any
     map: Any
     _page_ids: PageIds

@@ -155,7 +155,7 @@ def _let_layers_use_torch(device: Device) -> None:
     norm = importlib.import_module("sglang.srt.layers.layernorm").RMSNorm
     if stand_ins.stand_for("sgl_kernel"):
         for layer in norm.__mro__:
-            for chooses in ("dispatch_forward", "_resolve_forward_method"):  # the second from 0.5.23 on
+            for chooses in ("dispatch_forward", "_resolve_forward_method"):  # the second from 0.5.20 on
                 if chooses in vars(layer):
                     setattr(layer, chooses, lambda self: self.forward_native)
         if device == "cuda":

@@ -84,7 +84,7 @@ def _retract(h: Headless) -> None:
 
 
 def _forced_retracts(h: Headless) -> None:
-    """The checkout's test switch is on: it retracts as soon as more than ten requests run, whatever room there is."""
+    """The checkout's test switch is on: it retracts as soon as more than ten requests run, however many pages are free."""
     with h.test_retract():
         for number in range(12):
             h.send(f"r{number}", h.settings.page_size + 1, 2 * h.settings.page_size)
