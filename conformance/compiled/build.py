@@ -22,9 +22,20 @@ from typing import Any
 
 import numpy as np
 
-from kvproof.conformance.compiled import book, filler, in_flight, layout, liveness, loop, pages, places, rule_calls
+from kvproof.conformance.compiled import (
+    book,
+    filler,
+    in_flight,
+    layout,
+    liveness,
+    loop,
+    next_events,
+    pages,
+    places,
+    rule_calls,
+)
 from kvproof.conformance.compiled.layout import Array, EventArrays, StateArrays
-from kvproof.conformance.compiled.rules import FUNCTIONS, rules_source
+from kvproof.conformance.compiled.rules import FUNCTIONS, RulesSource, rules_source
 from kvproof.conformance.replay.liveness import has_room
 from kvproof.model.cache_folder import cache_folder, require_ours
 from kvproof.model.compiled.machine_code import host_processor, loaded, object_code, target_machine
@@ -102,6 +113,7 @@ LOOP = (
     pages,
     in_flight,
     liveness,
+    next_events,
     loop,
 )
 """What the loop is made of: functions, and modules with all of theirs."""
@@ -118,16 +130,18 @@ class Judge:
     loop: Callable[..., tuple[int, int]]
     functions: Array
     """int64[FUNCTIONS]: the addresses of the rules' functions."""
+    about: Array
+    """int64[actions, values]: see `StateArrays`."""
     machine_code: Any = field(repr=False)
     """What holds these functions in memory."""
 
     def __call__(self, first: int, last: int, events: EventArrays, state: StateArrays) -> tuple[int, int]:
         """Judge events first to last - 1; why it stopped, and the event at which it did."""
-        return self.loop(first, last, events, state._replace(functions=self.functions))
+        return self.loop(first, last, events, state._replace(functions=self.functions, about=self.about))
 
 
-_sources: dict[tuple[int, ...], tuple[Any, str]] = {}
-"""The text of rules that were met, by their ids. The rules stay there too, so that no other one gets the id of one of them."""
+_sources: dict[tuple[int, ...], tuple[Any, RulesSource]] = {}
+"""What was printed of rules that were met, by their ids. The rules stay there, too: no other one gets the id of one of them."""
 
 
 def the_judge(actions: Mapping[str, Action] = ACTIONS, waits: Waits = lambda _: None) -> Judge:
@@ -135,12 +149,17 @@ def the_judge(actions: Mapping[str, Action] = ACTIONS, waits: Waits = lambda _: 
     key = tuple(map(id, (*actions.values(), *INVARIANTS.values())))
     if key not in _sources:
         _sources[key] = ((*actions.values(), *INVARIANTS.values()), rules_source(actions, INVARIANTS))
-    return Judge(compiled_loop(waits), *compiled_rules(_sources[key][1]))
+    return _judge(compiled_loop(waits), _sources[key][1])
 
 
 def plain_judge(actions: Mapping[str, Action] = ACTIONS) -> Judge:
     """The loop run by Python: slow, and the same answers."""
-    return Judge(_plain(loop_source(), loop.judge_events.__name__), *compiled_rules(rules_source(actions, INVARIANTS)))
+    return _judge(_plain(loop_source(), loop.judge_events.__name__), rules_source(actions, INVARIANTS))
+
+
+def _judge(judge_events: Callable[..., tuple[int, int]], rules: RulesSource) -> Judge:
+    functions, machine_code = compiled_rules(rules.text)
+    return Judge(judge_events, functions, np.array(rules.about, np.int64), machine_code)
 
 
 def _plain(source: str, entry: str) -> Callable[..., Any]:

@@ -41,7 +41,7 @@ def _shown_of(seen: Array, shown_last: Array, rules: Mapping[str, Action]) -> li
     """How often each value was shown, and how often it was not."""
     width, names = 2 * len(SHOWN_BITS), list(rules)
     counted = _counts(seen[SHOWN_ROWS:], width)
-    for row, (bits, times) in enumerate(shown_last.tolist()):
+    for row, (bits, times, _) in enumerate(shown_last.tolist()):
         if times:
             before = counted.get(row, [0] * width)
             counted[row] = [count + times * (bits >> bit & 1) for bit, count in enumerate(before)]

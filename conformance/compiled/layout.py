@@ -84,7 +84,7 @@ class StateArrays(NamedTuple):
     settings: Array
     """int64[len(SETTINGS)]: the configuration."""
     limits: Array
-    """int64[limits, 4]: a row of the table, the actions whose events may have it (a bit each), its lowest and highest number."""
+    """int32[limits, 4]: a row of the table, the actions whose events may have it (a bit each), its lowest and highest number."""
     list_limits: Array
     """int64[4]: of ALLOC, FREED, WINDOW_ALLOC and WINDOW_FREED the actions whose events may have it."""
     ledgers: Array
@@ -115,7 +115,10 @@ class StateArrays(NamedTuple):
     """int64[2 * (actions + 1), PLANES]: how often each of them, and at last evict, checked what, and how often it showed what.
     See `count_seen`."""
     shown_last: Array
-    """int64[actions, 2]: what an event of each showed last, and how many in a row did: these are not counted in `seen` yet."""
+    """int64[actions, 3]: what an event of each showed last; how many in a row did, which are not counted in `seen` yet; and which
+    invariants that is about."""
+    about: Array
+    """int64[actions, values]: which invariants a value that an event shows is about, see SHOWN_BITS."""
     dirty: Array
     """int32[ledgers]: the ledgers that changed since the last check, the first counts[DIRTY_LEDGERS] entries."""
     reports: Array
@@ -129,7 +132,7 @@ class StateArrays(NamedTuple):
     moves: Array
     """int64[effects, 4] of (effect, three arguments in pages)."""
     answer: Array
-    """int64[4]: what a rule answers, see SEEN; or the four terms of the memory check of one ledger."""
+    """int64[4]: what a rule answers, see CHECKED; or the four terms of the memory check of one ledger."""
 
 
 ABSENT = columnar_schema.ABSENT
@@ -163,15 +166,16 @@ FIELDS = {name: place for place, name in enumerate(FIELD_NAMES)}
 
 COLUMNS = {
     name: place
-    for place, name in enumerate(("action", "odd", "session", "turn", *FLAGS, *NUMBERS, *PAGE_LISTS_OR_NULL))
+    for place, name in enumerate(
+        ("action", "odd", "session", "turn", *FLAGS, *NUMBERS, *PAGE_LISTS_OR_NULL, "kind_bit", "beyond", "shown")
+    )
 }
 """Rows of table. `odd`: stands in no column and is judged as an event; sessions and turns are numbered
-over the whole trace; a page list that may be absent has 1 here if it is there. ABSENT: not in the event."""
+over the whole trace; a page list that may be absent has 1 here if it is there. ABSENT: not in the event. The last three are
+filled by the loop, see `next_events.py`."""
 
 LISTS = {name: place for place, name in enumerate((*PAGE_LISTS, *PAGE_LISTS_OR_NULL))}
 """Rows of begins and ends."""
-
-AFTER_ROWS = tuple(COLUMNS[column] for column in AFTER)
 
 # Events by what the loop does with them.
 EVICT, CHECK, ASK_ABORT = ACTIONS.index("evict"), ACTIONS.index("check"), ACTIONS.index(ASKS_ABORT)
@@ -249,10 +253,18 @@ assert 2 * len(SHOWN) < 63
 CHECK_SHOWN_ROW = SHOWN_ROWS + CHECK_RULE
 SEEN_TERMS, SEEN_NO_TERMS = 1 << SHOWN_BITS[TERMS], 1 << NOT_SHOWN_BITS[TERMS]
 
+ROWS_SHOWN = tuple(
+    next(COLUMNS[column] for column in (f"after_{name}", f"param_{name}", name, f"{name}_total") if column in COLUMNS)
+    for name in SHOWN
+)
+"""The row of the table of each value that an event may show."""
+BITS_AFTER = sum(1 << SHOWN_BITS[column.removeprefix("after_")] for column in AFTER)
+"""Those that an event shows of its ledger."""
+
 # What a rule answers, and the functions of the rules that the loop calls, in the order of their addresses.
-SEEN, EXERCISES, CONCERNS, SHOWS = range(4)
+CHECKED, EXERCISES, SHOWS = range(3)
 """Places of `answer`: what the step checks; which invariants say something of the ledger after it (before it, when the rule is
-asked); which the values are about that the event shows; and these values."""
+asked); and the values that the event shows."""
 BROKEN_BIT = 32
 """The first bit of a broken invariant where invariants are weighed; below are those that are exercised."""
 JUDGE, WEIGH, REPORT, TERMS_ARE_RIGHT, STILL_NEEDS = range(5)
@@ -265,6 +277,9 @@ ALL_JUDGED, NOT_CLEAN, NEEDS_ROOM = range(3)
 
 # Columns and lists that the loop itself reads.
 ACTION, ODD, SESSION, TURN = (COLUMNS[name] for name in ("action", "odd", "session", "turn"))
+KIND_BIT, BEYOND, SHOWN_HERE = (COLUMNS[name] for name in ("kind_bit", "beyond", "shown"))
+AT_ONCE = 256
+"""How many events are looked at column by column before they are judged."""
 ROW_SEEN, ADMITTED, TERMS_SEEN = (COLUMNS[name] for name in ("row", "param_admitted", "terms_total"))
 PREFIX_ID_SEEN = COLUMNS["param_prefix_id"]
 WINDOW_TERMS_SEEN = COLUMNS["window_terms_total"]

@@ -12,6 +12,7 @@ from kvproof.conformance.compiled.book import length_of, totals, undo
 from kvproof.conformance.compiled.in_flight import launch, let_go, reuse
 from kvproof.conformance.compiled.layout import Array, EventArrays, StateArrays
 from kvproof.conformance.compiled.liveness import ask_abort, begins_a_pass, goes_on, goes_round, runs_on, stands_still
+from kvproof.conformance.compiled.next_events import invariants_about, look_at
 from kvproof.conformance.compiled.pages import evict_pages, lists_what_is_free, move_pages
 from kvproof.conformance.compiled.rule_calls import ask
 
@@ -58,23 +59,6 @@ def check_memory(event: int, events: EventArrays, state: StateArrays) -> bool:
     )
 
 
-def keeps_limits(kind: int, event: int, events: EventArrays, state: StateArrays) -> bool:
-    """The event has nothing that it may not have under the header (`replay/limits.py`). Its lists are looked at elsewhere."""
-    limits = state.limits
-    for n in range(limits.shape[0]):
-        value = events.table[limits[n, 0], event]
-        if value != at.ABSENT and ((limits[n, 1] >> kind) & 1 == 0 or value < limits[n, 2] or value > limits[n, 3]):
-            return False
-    return (at.KINDS_OF_A_LEDGER >> kind) & 1 == 1 or not shows_a_ledger(event, events)
-
-
-def shows_a_ledger(event: int, events: EventArrays) -> bool:
-    shown = 0
-    for row in at.AFTER_ROWS:
-        shown += events.table[row, event] != at.ABSENT
-    return shown != 0
-
-
 def count_seen(seen: Array, rule: int, bits: int) -> None:
     """Add one to the count of each bit. Place n of a row holds bit n of all counts, so they are added at once."""
     place = 0
@@ -105,23 +89,24 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
     table, settings, counts, journal, moves = events.table, state.settings, state.counts, state.journal, state.moves
     tables, turns, new, seen, answer = state.tables, state.turns, state.new, state.seen, state.answer
     may_list, shown_last = state.list_limits, state.shown_last
+    looked_to = first
     for event in range(first, last):
+        if event == looked_to:
+            looked_to = min(event + at.AT_ONCE, last)
+            look_at(event, looked_to, events, state)
         kind = int(table[at.ACTION, event])
-        if table[at.ODD, event] == 1:
+        if table[at.ODD, event] == 1 or table[at.BEYOND, event] != 0:
             return at.NOT_CLEAN, event
         n_alloc = length_of(events, at.ALLOC, event)
         n_freed = length_of(events, at.FREED, event)
         n_window_alloc = length_of(events, at.WINDOW_ALLOC, event)
         n_window_freed = length_of(events, at.WINDOW_FREED, event)
         n_moved = n_alloc + n_freed + n_window_alloc + n_window_freed
-        if not keeps_limits(kind, event, events, state) or (
-            n_moved > 0
-            and (
-                (n_alloc > 0 and (may_list[at.ALLOC] >> kind) & 1 == 0)
-                or (n_freed > 0 and (may_list[at.FREED] >> kind) & 1 == 0)
-                or (n_window_alloc > 0 and (may_list[at.WINDOW_ALLOC] >> kind) & 1 == 0)
-                or (n_window_freed > 0 and (may_list[at.WINDOW_FREED] >> kind) & 1 == 0)
-            )
+        if n_moved > 0 and (
+            (n_alloc > 0 and (may_list[at.ALLOC] >> kind) & 1 == 0)
+            or (n_freed > 0 and (may_list[at.FREED] >> kind) & 1 == 0)
+            or (n_window_alloc > 0 and (may_list[at.WINDOW_ALLOC] >> kind) & 1 == 0)
+            or (n_window_freed > 0 and (may_list[at.WINDOW_FREED] >> kind) & 1 == 0)
         ):
             return at.NOT_CLEAN, event
         counts[at.JOURNAL] = 0
@@ -194,7 +179,11 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             if is_late and turns[turn, at.LATE] == 0:
                 return at.NOT_CLEAN, event
             exercised, shown = answer[at.EXERCISES], answer[at.SHOWS]
-            checked = answer[at.SEEN] | (exercised & answer[at.CONCERNS])
+            if shown != shown_last[rule, 0]:
+                count_run(seen, at.SHOWN_ROWS + rule, shown_last[rule, 0], shown_last[rule, 1])
+                shown_last[rule, 0], shown_last[rule, 1] = shown, 0
+                shown_last[rule, 2] = invariants_about(rule, shown, state)
+            checked = answer[at.CHECKED] | (exercised & shown_last[rule, 2])
             with_row = (at.KINDS_WITH_ROW >> kind) & 1 == 1
             taken_over = -1
             if settings[at.OVERLAP] != 0 and is_another == 0:
@@ -242,9 +231,6 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             tables[ledger, at.EXERCISED] = exercised
             state.rules[rule] += 1
             count_seen(seen, rule, checked)
-            if shown != shown_last[rule, 0]:
-                count_run(seen, at.SHOWN_ROWS + rule, shown_last[rule, 0], shown_last[rule, 1])
-                shown_last[rule, 0], shown_last[rule, 1] = shown, 0
             shown_last[rule, 1] += 1
             tables[ledger, at.TOUCHED] = counts[at.EVENTS] + 1
             if tables[ledger, at.DIRTY] == 0:

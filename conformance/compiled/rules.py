@@ -8,7 +8,7 @@ computes is what is printed.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -126,40 +126,40 @@ def given_parameters(d: Tracing, action: Action, before: Ledger) -> tuple[dict[s
     return given, needed
 
 
-def agreement(action: Action, invariants: Mapping[str, Invariant]) -> str:
+def agreement(d: Tracing, compared: Mapping[str, TracedComparison]) -> str:
     """What `judge` compares of lengths and flags, as the lines of a function: what was seen is what the successor says.
 
     It is the same whatever the successor is, so it is traced on an arbitrary one, and most actions share one text. It also
-    writes which values the event shows, and which invariants these are about.
+    writes which values the event shows, and which it could show and does not.
     """
-    d, written = Tracing(), Assembly()
-    compared = traced_comparisons(d, action)
-    shown = {name: d.every(c.is_due, c.seen != ABSENT) for name, c in compared.items()}
-    about = [(_mask(invariants_about(c.fields, invariants.values())), shown[name]) for name, c in compared.items()]
-    written.store_text(written.union((mask, flag) for mask, flag in about if mask), "answer", layout.CONCERNS)
-    seen = written.bits((layout.SHOWN_BITS[name], flag) for name, flag in shown.items())
-    hidden = written.put(f"and i64 {_due(d, compared, written)}, {written.put(f'xor i64 {seen}, -1')}")
+    written = Assembly()
+    here = written.value(d.read("shown"))
+    shown = written.put(f"and i64 {here}, {_due(d, {name: c.is_due for name, c in compared.items()}, written)}")
+    # One that names no session has nothing to show of it.
+    names_one = d.read("session") >= 0
+    due = {name: d.every(c.is_due, names_one) if name in OF_A_SESSION else c.is_due for name, c in compared.items()}
+    hidden = written.put(f"and i64 {_due(d, due, written)}, {written.put(f'xor i64 {here}, -1')}")
     moved_up = written.put(f"shl i64 {hidden}, {len(layout.SHOWN_BITS)}")
-    written.store_text(written.put(f"or i64 {seen}, {moved_up}"), "answer", layout.SHOWS)
+    written.store_text(written.put(f"or i64 {shown}, {moved_up}"), "answer", layout.SHOWS)
     agrees = d.every(*(d.some(d.no(c.is_due), c.seen == ABSENT, c.seen == c.expected) for c in compared.values()))
     return written.function(AGREES, "i1", written.value(agrees))
 
 
-def _mask(names: Iterable[str]) -> int:
-    return sum(1 << COUNTED.index(name) for name in names)
+AGREES = "agrees"
 
 
-def _due(d: Tracing, compared: Mapping[str, TracedComparison], written: Assembly) -> str:
-    """The bits of what the event could show. One that names no session has nothing to show of it."""
+def _due(d: Tracing, flags: Mapping[str, Any], written: Assembly) -> str:
+    """The bits of the values whose flag holds."""
     masks: dict[Any, int] = {}
-    for name, comparison in compared.items():
-        of_session = d.read("session") >= 0 if name in OF_A_SESSION else d.true
-        flag = d.every(comparison.is_due, of_session)
+    for name, flag in flags.items():
         masks[flag] = masks.get(flag, 0) | 1 << layout.SHOWN_BITS[name]
     return written.union((mask, flag) for flag, mask in masks.items())
 
 
-AGREES = "agrees"
+def about(compared: Mapping[str, TracedComparison], invariants: Mapping[str, Invariant]) -> list[int]:
+    """Of each value that an event of an action may show, the invariants that it is about, as bits."""
+    names = {name: invariants_about(c.fields, invariants.values()) for name, c in compared.items()}
+    return [sum(1 << COUNTED.index(i) for i in names.get(name, ())) for name in layout.SHOWN_BITS]
 
 
 def moved(d: Tracing, effect: Effect) -> tuple[Any, tuple[Any, ...]]:
@@ -243,7 +243,7 @@ def rule_source(rule: TracedRule, number: int, agrees: str, weigher: Weigher) ->
                 written.store(value, "moves", written.put(f"add i64 {first}, {place}"))
             count = written.put(f"add i64 {count}, {written.number(when)}")
     written.store(0, "moves", written.put(f"mul i64 {count}, {layout.NUMBERS_OF_A_MOVE}"))
-    written.store_text(written.bits(seen_of(rule.d, rule.action, rule.oracle)), "answer", layout.SEEN)
+    written.store_text(written.bits(seen_of(rule.d, rule.action, rule.oracle)), "answer", layout.CHECKED)
     clean = [
         written.value(rule.d.every(*must_hold)),
         written.call(agrees, "i1"),
@@ -335,14 +335,25 @@ def window_source() -> str:
     return written.function("still_needs", "i64", written.number(needs), linkage="")
 
 
-def rules_source(actions: Mapping[str, Action], invariants: Mapping[str, Invariant]) -> str:
-    """All functions that follow from the specification."""
+@dataclass(frozen=True)
+class RulesSource:
+    """What follows from the specification."""
+
+    text: str
+    """All functions."""
+    about: tuple[tuple[int, ...], ...]
+    """Of each action and value that its event may show, the invariants that it is about."""
+
+
+def rules_source(actions: Mapping[str, Action], invariants: Mapping[str, Invariant]) -> RulesSource:
     assert list(invariants) == list(COUNTED[: len(invariants)])
     rules = {number: TracedRule.of(a) for number, a in enumerate(actions.values()) if a.event in LEDGER_EVENTS}
-    bodies = {number: agreement(rule.action, invariants) for number, rule in rules.items()}
+    d = Tracing()
+    compared = {number: traced_comparisons(d, rule.action) for number, rule in rules.items()}
+    bodies = {number: agreement(d, of_one) for number, of_one in compared.items()}
     agrees = {body: f"{AGREES}_{place}" for place, body in enumerate(dict.fromkeys(bodies.values()))}
     weigher = Weigher(invariants)
-    return "\n".join(
+    text = "\n".join(
         [
             PRELUDE,
             *(body.replace(f"@{AGREES}(", f"@{name}(") for body, name in agrees.items()),
@@ -355,3 +366,4 @@ def rules_source(actions: Mapping[str, Action], invariants: Mapping[str, Invaria
             window_source(),
         ]
     )
+    return RulesSource(text, tuple(tuple(about(compared.get(n, {}), invariants)) for n in range(len(actions))))

@@ -57,7 +57,7 @@ def arrays_of(limits: Limits) -> tuple[Array, Array]:
 
     numbers = [(at.COLUMNS[n.column], bits(n.actions), n.lowest, n.highest) for n in limits.numbers]
     assert [at.LISTS[limit.column] for limit in limits.lists] == [*range(len(limits.lists))]
-    return np.array(numbers, np.int64), np.array([bits(limit.actions) for limit in limits.lists], np.int64)
+    return np.array(numbers, np.int32), np.array([bits(limit.actions) for limit in limits.lists], np.int64)
 
 
 def settings_of(d: Integers, window_pages: int, longest_chunk: int, rows: int, patience: Patience) -> Array:
@@ -107,7 +107,7 @@ class State:
         self.actions = actions
         self.rules: Array = np.zeros(len(actions), np.int64)
         self.seen: Array = np.zeros((2 * at.SHOWN_ROWS, at.PLANES), np.int64)
-        self.shown_last: Array = np.zeros((len(actions), 2), np.int64)
+        self.shown_last: Array = np.zeros((len(actions), 3), np.int64)
         self.dirty: Array = np.zeros(64, np.int32)
         self.reports: Array = np.zeros((64, 4), np.int64)
         self.journal: Array = np.zeros((1024, 3), np.int64)
@@ -115,7 +115,9 @@ class State:
         self.new: Array = np.zeros(len(at.FIELDS), np.int64)
         self.moves: Array = np.zeros((at.LARGEST_MOVES, 4), np.int64)
         self.answer: Array = np.zeros(4, np.int64)
-        self.functions: Array = np.zeros(0, np.int64)  # of whoever judges
+        # Of whoever judges.
+        self.functions: Array = np.zeros(0, np.int64)
+        self.about: Array = np.zeros((0, 0), np.int64)
 
     def arrays(self) -> at.StateArrays:
         """As they are now: those that grow are others then."""
