@@ -28,7 +28,7 @@ DRAWN = {
 }
 FIGURES = {
     "prove.md": ("148,007", "518,405"),
-    "replay.md": ("3.95", "3,133"),
+    "replay.md": ("4.26", "3,199"),
     "fuzz.md": ("26.0 s", "1.7 s", "2.7 s"),
 }
 """What comparison.md says was measured, and where that stands."""
