@@ -219,7 +219,9 @@ def proposals(row: Row) -> Iterator[str]:
         yield f"  {name}: {here} (in {row.nearest}: {there})"
         if here != CANNOT_RUN:
             yield f"    kvproof explain {OUT.relative_to(ROOT)}/{row.release}/{name}.jsonl --profile {row.profile}"
-    if not row.differs and not row.seams:
+    if row.release == row.nearest:
+        yield "  it is known: nothing is to be added"
+    elif not row.differs and not row.seams:
         yield f"  nothing differs: add it to {row.profile} in spec/profiles.py and to releases.py to have it known"
     else:
         yield "  each is a rule of a profile (spec/profiles.py), a fault (spec/faults), or a finding (docs/findings)"
