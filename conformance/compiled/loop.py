@@ -12,7 +12,7 @@ from kvproof.conformance.compiled.book import length_of, totals, undo
 from kvproof.conformance.compiled.in_flight import launch, let_go, reuse
 from kvproof.conformance.compiled.layout import Array, EventArrays, StateArrays
 from kvproof.conformance.compiled.liveness import ask_abort, begins_a_pass, goes_on, goes_round, runs_on, stands_still
-from kvproof.conformance.compiled.next_events import invariants_about, look_at
+from kvproof.conformance.compiled.next_events import concerned, look_at
 from kvproof.conformance.compiled.pages import evict_pages, lists_what_is_free, move_pages
 from kvproof.conformance.compiled.rule_calls import ask
 
@@ -182,7 +182,7 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             if shown != shown_last[rule, 0]:
                 count_run(seen, at.SHOWN_ROWS + rule, shown_last[rule, 0], shown_last[rule, 1])
                 shown_last[rule, 0], shown_last[rule, 1] = shown, 0
-                shown_last[rule, 2] = invariants_about(rule, shown, state)
+                shown_last[rule, 2] = concerned(rule, shown, state)
             checked = answer[at.CHECKED] | (exercised & shown_last[rule, 2])
             with_row = (at.KINDS_WITH_ROW >> kind) & 1 == 1
             taken_over = -1

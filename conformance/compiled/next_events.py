@@ -32,7 +32,7 @@ def look_at(first: int, last: int, events: EventArrays, state: StateArrays) -> N
             beyond[n] |= is_wrong & (values[n] != at.ABSENT)
 
 
-def invariants_about(rule: int, shown: int, state: StateArrays) -> int:
+def concerned(rule: int, shown: int, state: StateArrays) -> int:
     """The invariants that the values are about which an event shows."""
     found = 0
     for place in range(state.about.shape[1]):

@@ -134,11 +134,11 @@ def agreement(d: Tracing, compared: Mapping[str, TracedComparison]) -> str:
     """
     written = Assembly()
     here = written.value(d.read("shown"))
-    shown = written.put(f"and i64 {here}, {_due(d, {name: c.is_due for name, c in compared.items()}, written)}")
+    shown = written.put(f"and i64 {here}, {_bits({name: c.is_due for name, c in compared.items()}, written)}")
     # One that names no session has nothing to show of it.
     names_one = d.read("session") >= 0
     due = {name: d.every(c.is_due, names_one) if name in OF_A_SESSION else c.is_due for name, c in compared.items()}
-    hidden = written.put(f"and i64 {_due(d, due, written)}, {written.put(f'xor i64 {here}, -1')}")
+    hidden = written.put(f"and i64 {_bits(due, written)}, {written.put(f'xor i64 {here}, -1')}")
     moved_up = written.put(f"shl i64 {hidden}, {len(layout.SHOWN_BITS)}")
     written.store_text(written.put(f"or i64 {shown}, {moved_up}"), "answer", layout.SHOWS)
     agrees = d.every(*(d.some(d.no(c.is_due), c.seen == ABSENT, c.seen == c.expected) for c in compared.values()))
@@ -148,7 +148,7 @@ def agreement(d: Tracing, compared: Mapping[str, TracedComparison]) -> str:
 AGREES = "agrees"
 
 
-def _due(d: Tracing, flags: Mapping[str, Any], written: Assembly) -> str:
+def _bits(flags: Mapping[str, Any], written: Assembly) -> str:
     """The bits of the values whose flag holds."""
     masks: dict[Any, int] = {}
     for name, flag in flags.items():

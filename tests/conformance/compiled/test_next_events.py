@@ -17,18 +17,12 @@ from trace_events import HEADER
 
 from kvproof.conformance.compiled import layout
 from kvproof.conformance.compiled.columns import Names, arrays_of
-from kvproof.conformance.compiled.next_events import invariants_about, look_at
+from kvproof.conformance.compiled.next_events import concerned, look_at
 from kvproof.conformance.compiled.state import arrays_of as arrays_of_limits
 from kvproof.conformance.replay.compared_fields import COMPARED_PARAMS
-from kvproof.conformance.replay.limits import AFTER, OF_A_LEDGER, Limits, value_of
+from kvproof.conformance.replay.limits import AFTER, Limits, value_of
 from kvproof.conformance.traces.columnar_events import batches_of
 from kvproof.spec.trace import Event, EventName, Observed, Terms
-
-
-def is_beyond(event: Event, limits: Limits) -> bool:
-    shown = [(limit, value_of(event, limit.column)) for limit in limits.numbers]
-    too_much = any(value is not None and limit.broken_by(event.action, value) for limit, value in shown)
-    return too_much or (event.action not in OF_A_LEDGER and bool(after_of(event)))
 
 
 def after_of(event: Event) -> set[str]:
@@ -70,9 +64,7 @@ def test_what_an_event_shows_and_whether_it_may(events: list[dict[str, Any]], wi
     state: Any = SimpleNamespace(limits=arrays_of_limits(limits)[0])
     look_at(0, len(listed), arrays, state)
     for n, event in enumerate(listed):
-        if arrays.table[layout.ODD, n]:
-            continue  # judged as an event
-        assert bool(arrays.table[layout.BEYOND, n]) == is_beyond(event, limits)
+        assert bool(arrays.table[layout.BEYOND, n]) == any(limits.broken_by(event))
         bits = int(arrays.table[layout.SHOWN_HERE, n])
         lists = {name for name in ("shared", "terms") if getattr(event, name) is not None}
         shown = {*after_of(event), *lists, *(name for name in COMPARED_PARAMS if name in event.params)}
@@ -81,6 +73,6 @@ def test_what_an_event_shows_and_whether_it_may(events: list[dict[str, Any]], wi
 
 def test_invariants_that_shown_values_are_about() -> None:
     state: Any = SimpleNamespace(about=np.array([[0b001, 0b010, 0b110], [0b1000, 0, 0]]))
-    assert invariants_about(0, 0b101, state) == 0b111
-    assert invariants_about(0, 0b010, state) == 0b010
-    assert invariants_about(1, 0b110, state) == 0
+    assert concerned(0, 0b101, state) == 0b111
+    assert concerned(0, 0b010, state) == 0b010
+    assert concerned(1, 0b110, state) == 0
