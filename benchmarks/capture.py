@@ -98,12 +98,15 @@ class Bench:
     speculation, with the overlap scheduler, for ROUNDS rounds; 0: no speculation."""
 
     def __init__(self, page_size: int, *, turnover: bool = False, drafts: int = 0) -> None:
+        import torch
+
         from kvproof.conformance.adapters.sglang.headless import Headless
         from kvproof.conformance.adapters.sglang.settings import Settings
 
         longest = (ROUNDS * (drafts + 1) if drafts else STEPS) + 512
         self._headless = Headless(
             Settings(
+                device="cuda" if torch.cuda.is_available() else "cpu",
                 page_size=page_size,
                 pool_tokens=-(-longest * (RUNNING + 1) // page_size) * page_size,
                 max_running_requests=2 * RUNNING,
@@ -245,6 +248,8 @@ class Bench:
                     os.kill(writer, signal.SIGSTOP)
 
             def ended() -> None:
+                handover.page_ids.settle(wait=True)  # the next recorder has page ids of its own
+                handover.flush()
                 os.kill(writer, signal.SIGCONT)
                 if writer_stopped:
                     time.sleep(0.02)

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvproof.conformance.adapters.live.assembly import ONLY_IF_IT_FREES
+
 EVICT, KEEP, RETRACT = "evict", "keep", "retract"
 
 
@@ -22,6 +24,8 @@ class SchedulerAction:
     free: list[int] = field(default_factory=list)
     window_free: list[int] = field(default_factory=list)
     """pages of the window pool, where the recorder sees them"""
+    asked_to_free: bool = False
+    """whether an allocator was called to take something back, be it nothing"""
     inserted: Any | None = None
     asked: tuple[Any, ...] = ()
     remapped: list[tuple[list[int], list[int]]] = field(default_factory=list)
@@ -30,8 +34,8 @@ class SchedulerAction:
 
     @property
     def freed(self) -> dict[str, Any]:
-        """The fields of its event."""
-        return {"free": self.free, "window_free": self.window_free} if self.window_free else {"free": self.free}
+        """The fields of its event. Ids of a device come later: a list that is empty now may be full when the event is written."""
+        return {"free": self.free, "window_free": self.window_free}
 
 
 class SchedulerActions:
@@ -83,5 +87,4 @@ class SchedulerActions:
             self._write_evict(evicted)
 
     def _write_evict(self, action: SchedulerAction) -> None:
-        if action.free or action.window_free:
-            self._write(EVICT, **action.freed)
+        self._write(EVICT, **action.freed, **{ONLY_IF_IT_FREES: True})

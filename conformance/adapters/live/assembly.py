@@ -1,6 +1,6 @@
 """Makes the events of a trace out of what a recorder put down.
 
-A rare event comes as a dict of its fields. A decode step, or the results of one, comes as one tuple for the whole batch:
+A rare event comes as a dict of its fields, and of what can be told only when all page ids are here. A decode step, or the results of one, comes as one tuple for the whole batch:
 naming the values of each request takes ten times as long as reading them, so it is done here, away from the scheduler.
 """
 
@@ -23,6 +23,11 @@ without one; None for all if nothing has touched them since they were read last.
 RESULT = "result"
 """(RESULT, step, turns, output lengths before it, output lengths): who gained nothing has no result."""
 
+ONLY_IF_IT_FREES = "only if it frees"
+"""Of a rare event: it is one only if a page was freed."""
+TAKEN_OVER = "taken over"
+"""Of a rare event: which pages of the tree took the window pages of a row, and the window pages of that row by position."""
+
 SessionReading = tuple[str, tuple[Any, ...]]
 Opened = tuple[list[int] | None, list[int], list[int] | None]
 
@@ -35,8 +40,13 @@ def events_of(record: Any) -> int:
 
 
 def _is_empty(event: Values) -> bool:
-    """An eviction of nothing: page ids of a GPU were not known when it was put down."""
-    return event["action"] == "evict" and not (event["free"] or event.get("window_free"))
+    return ONLY_IF_IT_FREES in event and not (event.get("free") or event.get("window_free"))
+
+
+def _shared(remapped: list[tuple[list[int], list[int]]], windows: list[int]) -> list[int]:
+    """The page of the tree that took the window page at each position, 0 where none did."""
+    taken = {window: page for pages, of_window in remapped for page, window in zip(pages, of_window, strict=True)}
+    return [taken.get(window, 0) for window in windows]
 
 
 class Assembly:
@@ -52,7 +62,10 @@ class Assembly:
             yield from (self._decodes if kind == DECODE else self._results)(*values)
         elif not _is_empty(record):
             self._remember(record)
-            yield record
+            event = {name: value for name, value in record.items() if name not in (ONLY_IF_IT_FREES, TAKEN_OVER)}
+            if TAKEN_OVER in record:
+                event["shared"] = _shared(*record[TAKEN_OVER])
+            yield event
 
     def _remember(self, event: Values) -> None:
         turn, session = event.get("turn"), event.get("session")

@@ -166,7 +166,7 @@ class Handover:
     def _seal(self) -> None:
         """The batch is complete; it can be packed once the page ids that it names have come from the device."""
         if self._batch:
-            self._sealed.append((self.page_ids.started, self._batch))
+            self._sealed.append((self.page_ids.mark(), self._batch))
             self._batch = []
 
     def _pack(self, settled: int) -> None:

@@ -186,6 +186,7 @@ def _server_args(server_args: Any, settings: Settings) -> Any:
         grammar_backend="none",
         skip_tokenizer_init=True,
         disable_cuda_graph=True,
+        **_without_graphs_of_prefills(server_args),
         disable_overlap_schedule=not settings.overlap,
         disable_radix_cache=settings.disable_radix_cache,
         enable_streaming_session=settings.streaming_sessions,
@@ -201,6 +202,11 @@ def _server_args(server_args: Any, settings: Settings) -> Any:
         random_seed=settings.seed,
         **(draft_model.speculation(settings, _tiny_model_folder(is_draft=True).name) if settings.drafts else {}),
     )
+
+
+def _without_graphs_of_prefills(server_args: Any) -> dict[str, bool]:
+    """Up to 0.5.12 a device captures prefills even if told to capture no graph, by operators that a stand-in has not."""
+    return {"disable_piecewise_cuda_graph": True} if hasattr(server_args, "disable_piecewise_cuda_graph") else {}
 
 
 def _give_the_model_a_window(window: int) -> None:

@@ -59,6 +59,7 @@ class PageMoves:
         if self._freeing or not self._is_of_full_pool(allocator) or is_called_by(self._ends_of_free_groups):
             return free(allocator, *args, **kwargs)
         action = self._actions.innermost or self.strays
+        action.asked_to_free = True
         for indices in self._handed_in(name, args[0]):
             if name not in OF_WINDOW:
                 self._page_ids.read(indices, action.free, once=True)

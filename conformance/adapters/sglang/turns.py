@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from kvproof.conformance.adapters.live.assembly import ONLY_IF_IT_FREES, TAKEN_OVER
 from kvproof.conformance.adapters.live.readings import Values
 from kvproof.conformance.adapters.scheduler_actions import KEEP, RETRACT, SchedulerAction, SchedulerActions
 from kvproof.conformance.adapters.sglang.arrivals import Arrivals
@@ -17,7 +18,6 @@ from kvproof.conformance.adapters.sglang.observe import Observer, session_of
 from kvproof.conformance.adapters.sglang.page_moves import RELEASE
 from kvproof.conformance.adapters.sglang.releases import Release
 from kvproof.conformance.adapters.sglang.steps import Steps
-from kvproof.conformance.errors import UserError
 
 
 class Turns:
@@ -145,8 +145,9 @@ class Turns:
         before = self._release.window_cursor(req)
         with self._actions.open("window") as action:
             result = evict(req, pre_len, *args, **kwargs)
-        if self._release.window_cursor(req) != before or action.window_free:
-            window = _Window(req, pre_len, action.window_free, before, self._observe.lengths(req))
+        has_moved = self._release.window_cursor(req) != before
+        if has_moved or action.asked_to_free:
+            window = _Window(req, pre_len, action.window_free, before, has_moved, self._observe.lengths(req))
             around = self._actions.innermost
             if around is not None and around.name == KEEP and around.inserted is not None:
                 self._windows_behind.append(window)
@@ -162,6 +163,7 @@ class Turns:
             row=self._release.row(window.req),
             params={"pre_len": window.pre_len},
             window_free=window.freed,
+            **({} if window.has_moved else {ONLY_IF_IT_FREES: True}),
             after=window.after,
         )
 
@@ -178,7 +180,7 @@ class Turns:
         with self._actions.open(RELEASE) as action:
             result = release(req, *args, **kwargs)
         self._steps.over(req)
-        fields = {**action.freed, **self._taken_over(action, windows)}
+        fields = {**action.freed, **({TAKEN_OVER: (action.remapped, windows)} if action.remapped else {})}
         if session is None or action.inserted is not None:
             params["inserted"] = action.inserted is not None
             params["dup_len"] = action.inserted.prefix_len if action.inserted is not None else 0
@@ -191,22 +193,6 @@ class Turns:
             return result
         self._events.turn_event("finish", req, session, turn_ended=True, params=params, **fields)
         return result
-
-    def _taken_over(self, action: SchedulerAction, windows: list[int]) -> Values:
-        """`shared`: the pages of the tree that took the window pages of duplicates, by position, and 0 for all others.
-
-        Raises UserError where page ids come from a device, and are not here yet.
-        """
-        if not action.remapped:
-            return {}
-        if not self._observe.page_ids.device_is_host:
-            raise UserError(
-                "the tree took window pages of a request that ended: their ids are on the device, and no event has them"
-            )
-        taken = {
-            window: page for pages, of_window in action.remapped for page, window in zip(pages, of_window, strict=True)
-        }
-        return {"shared": [taken.get(window, 0) for window in windows]}
 
     def retract(
         self, release: Callable[..., Any], batch: Any, idx: int, remaining_req_count: int, *args: Any, **kwargs: Any
@@ -237,6 +223,7 @@ class _Window:
     pre_len: int
     freed: list[int]
     cursor_before: int
+    has_moved: bool
     after: Values
 
 

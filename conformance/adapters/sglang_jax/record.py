@@ -9,6 +9,7 @@ from typing import Any
 
 from kvproof.conformance.adapters.driven_settings import settings_of_user
 from kvproof.conformance.adapters.row_pages import full_pool
+from kvproof.conformance.adapters.live.assembly import Assembly
 from kvproof.conformance.adapters.scenario_run import DrivenResult, TellEvents, run_to_its_end
 from kvproof.conformance.adapters.sglang_jax.headless import Headless
 from kvproof.conformance.adapters.sglang_jax.recorder import Recorder
@@ -37,8 +38,14 @@ def record_scenario(
         raise unknown("scenario of sglang-jax", name, SCENARIOS)
     scenario = SCENARIOS[name]
     wanted = settings_for(scenario, page_size, seed, settings or {})
+    assembly = Assembly(wanted.page_size)
+
+    def put(**record: Any) -> None:
+        for event in assembly.events(record):
+            writer.event(**event)
+
     with Headless(wanted, counts_chunks=scenario.counts_chunks) as headless:
-        recorder = Recorder(headless.scheduler, lambda **event: writer.event(**event), step=lambda: headless.steps)
+        recorder = Recorder(headless.scheduler, put, step=lambda: headless.steps)
         with TraceWriter(out, header_of(headless, recorder, name)) as writer:
             headless.on_check, headless.on_idle = recorder.check, recorder.idle
             if progress is not None:

@@ -216,10 +216,9 @@ def test_a_batch_waits_for_its_page_ids_and_keeps_its_order(
 ) -> None:
     """They arrive when the test says so, as those of a GPU do."""
     are_there: list[bool] = []
-    event = SimpleNamespace(record=lambda: None, query=lambda: bool(are_there), synchronize=lambda: None)
-    monkeypatch.setattr(torch.cuda, "Event", lambda: event)
-    empty = torch.empty
-    monkeypatch.setattr(torch, "empty", lambda shape, *, dtype, pin_memory: empty(shape, dtype=dtype))
+    event = SimpleNamespace(query=lambda: bool(are_there), synchronize=lambda: None)
+    copies = SimpleNamespace(begin=lambda indices: indices.clone(), events=lambda: [event])
+    monkeypatch.setattr("kvproof.conformance.adapters.live.page_ids.DeviceCopies", lambda: copies)
     handover = handover_to(pipe[1])
     handover.page_ids = page_ids = PageIds(4, device_is_host=False)
     handover.is_idle = False
