@@ -14,6 +14,7 @@ from kvproof.conformance.traces.open_trace import read_trace
 
 # folder -> where it was recorded by `make test-sglang-gpu`; trace -> events and pages moved, window pages included.
 ON_CPU = GOLDEN / "sglang-0.5.11-cpu"
+ON_H100 = tuple(GOLDEN / f"sglang-{release}-cuda" for release in ("0.5.11", "0.5.23"))
 KEPT: dict[Path, tuple[int, int]] = {
     ON_CPU / "basic.jsonl.gz": (62, 103),
     ON_CPU / "chunked.jsonl.gz": (154, 127),
@@ -21,6 +22,8 @@ KEPT: dict[Path, tuple[int, int]] = {
     ON_CPU / "matrix-window-overlap.jsonl.gz": (317, 264),
     ON_CPU / "pressure.jsonl.gz": (526, 612),
     ON_CPU / "retract.jsonl.gz": (307, 99),
+    ON_H100[0] / "pressure.jsonl.gz": (527, 612),
+    ON_H100[1] / "matrix-window-overlap.jsonl.gz": (312, 250),
 }
 
 
@@ -32,7 +35,7 @@ def test_each_trace_that_is_kept_is_replayed() -> None:
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.name)
 def test_a_kept_trace_has_the_verdict_that_it_had_and_says_where_it_was_made(path: Path) -> None:
     """Of a real forward, and of the device that its folder is named after."""
-    report, header = replay(path), read_trace(path).header
+    report, header = replay(path, profile="auto"), read_trace(path).header
     assert (report.verdict, report.events, report.pages_moved) == (CONFORMS, *KEPT[path])
     assert header.extra["real_forward"] is True
     assert path.parent.name == f"{header.producer.target.replace(' ', '-')}-{header.extra['device']}"

@@ -1,7 +1,8 @@
 """Makes the events of a trace out of what a recorder put down.
 
-A rare event comes as a dict of its fields, and of what can be told only when all page ids are here. A decode step, or the results of one, comes as one tuple for the whole batch:
-naming the values of each request takes ten times as long as reading them, so it is done here, away from the scheduler.
+A rare event comes as a dict of its fields, and of what can be told only when all page ids are here. A decode step, or the
+results of one, comes as one tuple for the whole batch: naming the values of each request takes ten times as long as reading
+them, so it is done here, away from the scheduler.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.conformance.adapters.driven_settings import settings_of_user
-from kvproof.conformance.adapters.row_pages import full_pool
 from kvproof.conformance.adapters.live.assembly import Assembly
+from kvproof.conformance.adapters.row_pages import full_pool
 from kvproof.conformance.adapters.scenario_run import DrivenResult, TellEvents, run_to_its_end
 from kvproof.conformance.adapters.sglang_jax.headless import Headless
 from kvproof.conformance.adapters.sglang_jax.recorder import Recorder

@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -45,9 +46,8 @@ def same_traces(names: Sequence[str], page_size: int) -> dict[str, int]:
             events[name] = record_scenario(name, early, page_size=page_size).events
             with as_on_a_device():
                 record_scenario(name, late, page_size=page_size)
-            differs = [pair for pair in zip(*(p.read_text().split("\n") for p in (early, late))) if len(set(pair)) > 1]
-            assert not differs, f"{name}:\n{differs[0][0]}\n{differs[0][1]}"
-            assert early.read_bytes() == late.read_bytes(), name
+            for expected, seen in zip_longest(early.read_text().splitlines(), late.read_text().splitlines()):
+                assert seen == expected, f"{name}:\n{expected}\n{seen}"
     return events
 
 

@@ -82,7 +82,9 @@ def noting_waits(waits: set[str]) -> Iterator[None]:
         yield
         torch.cuda.set_sync_debug_mode("default")
     ours = str(Path(adapters.__file__).parent)
-    waits |= {f"{w.filename}:{w.lineno}" for w in warned if w.filename.startswith(ours) and "synchroniz" in str(w.message)}
+    waits |= {
+        f"{w.filename}:{w.lineno}" for w in warned if w.filename.startswith(ours) and "synchroniz" in str(w.message)
+    }
 
 
 if __name__ == "__main__":

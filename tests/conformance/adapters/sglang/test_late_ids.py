@@ -1,6 +1,6 @@
 """On a GPU the ids of pages come after the events that name them. The trace is the one that it would be if they came at once.
 
-Seen on an H100: evictions, and window pages that went back where a request ended, were missing, so sound releases were called wrong.
+Seen on an H100: evictions were missing, and window pages that went back where a request ended; sound releases were called wrong.
 """
 
 from __future__ import annotations
