@@ -9,12 +9,15 @@ CONTEXT_PARALLEL = ("enable_prefill_context_parallel", "enable_nsa_prefill_conte
 CONTEXT_SIZES = ("attn_cp_size", "dcp_size")
 CHAINS = ("EAGLE", "EAGLE3")
 """Algorithms of speculation whose rounds are recorded, if each draft continues the one before it."""
+DEVICES = ("cpu", "cuda")
+"""From whose memory page ids are read; torch calls ROCm cuda, too."""
 
 
 def obstacle_to_recording(scheduler: Any) -> str | None:
     """What of the configuration the trace has no events for, or None."""
     asked = partial(_asked, scheduler.server_args)
     disaggregation = getattr(scheduler, "disaggregation_mode", None)
+    device = str(getattr(scheduler, "device", DEVICES[0])).partition(":")[0]
     obstacles = {
         **_of_speculation(scheduler),
         "state spaces": getattr(scheduler, "is_hybrid_ssm", False),
@@ -26,6 +29,7 @@ def obstacle_to_recording(scheduler: Any) -> str | None:
         or any((asked(name) or 1) > 1 for name in CONTEXT_SIZES),
         "disaggregation": disaggregation is not None and disaggregation.value != "null",
         "pipeline parallelism": scheduler.server_args.pp_size > 1,
+        f"page ids on a device of kind {device}": device not in DEVICES,
     }
     found = [name for name, is_there in obstacles.items() if is_there]
     return f"{' and '.join(found)} cannot be recorded yet" if found else None

@@ -24,6 +24,7 @@ def scheduler(algorithm: str = "NONE", top: int = 1, *, overlap: bool = True, mo
 @pytest.mark.parametrize("algorithm", ["NONE", "EAGLE", "EAGLE3"])
 def test_a_plain_server_and_chains_of_drafts_are_recorded(algorithm: str) -> None:
     assert obstacle_to_recording(scheduler(algorithm)) is None
+    assert obstacle_to_recording(scheduler(algorithm, device="cuda:0")) is None
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,7 @@ def test_a_plain_server_and_chains_of_drafts_are_recorded(algorithm: str) -> Non
         (scheduler(args={"attn_cp_size": 2}), "context parallelism"),
         (scheduler(args={"enable_prefill_context_parallel": True}), "context parallelism"),
         (scheduler(args={"pp_size": 2}), "pipeline parallelism"),
+        (scheduler(device="npu:0"), "page ids on a device of kind npu"),
         (scheduler("NGRAM", args={"pp_size": 2}), "speculative decoding by NGRAM and pipeline parallelism"),
     ],
 )
