@@ -21,6 +21,7 @@ from kvproof.conformance.traces.columnar_schema import (
     NUMBERS_AFTER,
     TERMS,
 )
+from kvproof.conformance.traces.records import named_twice
 from kvproof.spec.trace import EventName
 
 Number = Annotated[int, Meta(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)]
@@ -38,12 +39,14 @@ Params = msgspec.defstruct(
     "Params",
     [*((name, bool, ABSENT) for name in FLAG_PARAMS), *((name, Number, ABSENT) for name in NUMBER_PARAMS)],
     forbid_unknown_fields=True,
+    omit_defaults=True,
     gc=False,
 )
 After = msgspec.defstruct(
     "After",
     [*((name, bool, ABSENT) for name in FLAGS_AFTER), *((name, Number, ABSENT) for name in NUMBERS_AFTER)],
     forbid_unknown_fields=True,
+    omit_defaults=True,
     gc=False,
 )
 SomeTerms = msgspec.defstruct("SomeTerms", [(name, Number) for name in TERMS], forbid_unknown_fields=True, gc=False)
@@ -51,7 +54,7 @@ NOTHING = {"params": Params(), "after": After()}
 """Groups without a value."""
 
 
-class EventFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
+class EventFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """What was observed at an event. Defaults, which are not checked, stand for what is absent.
 
     The garbage collector need not look at it (`gc=False`): nothing in it can lead back to it.
@@ -80,6 +83,7 @@ class EventFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=F
 
 PLAIN = EventFields.__struct_fields__[: EventFields.__struct_fields__.index("record")]
 """Fields that are a number or a name."""
+_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(EventFields).decode
 
 
@@ -87,6 +91,9 @@ def fields_of_line(line: bytes) -> EventFields | None:
     """The fields of a line; None: it is no event, or one that does not fit the columns."""
     try:
         fields = _decode(line)
+        # Without spaces a line is as long as what was read from it, whatever the order; longer where a name stands twice.
+        if len(_encode(fields)) + 1 != len(line) and named_twice(line) is not None:
+            return None
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
     return fields if fields.record is not None and fields.seq >= 0 else None

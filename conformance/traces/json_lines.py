@@ -25,7 +25,7 @@ from kvproof.conformance.traces.columnar_events import EventColumns
 from kvproof.conformance.traces.columnar_schema import actions_in, complete
 from kvproof.conformance.traces.contents import Contents, counted
 from kvproof.conformance.traces.event_fields import EventFields, fields_of_line
-from kvproof.conformance.traces.records import LONGEST_RECORD, explained, line_of, out_of_range
+from kvproof.conformance.traces.records import LONGEST_RECORD, explained, line_of, named_twice, out_of_range
 from kvproof.conformance.traces.slices import Slice
 from kvproof.conformance.whole_file import make_parent
 from kvproof.spec.trace import RECORD, TRACE_FORMAT, End, Event, Header
@@ -353,9 +353,11 @@ class TraceReader:
 
     def _parse_header(self, line: bytes) -> Header:
         try:
-            fields = json.loads(line)
+            fields, twice = json.loads(line), named_twice(line)
         except (ValueError, RecursionError) as error:
             raise self._error(1, f"not JSON: {error}; a trace starts with a header record") from error
+        if twice is not None:
+            raise self._error(1, f"{twice!r} stands twice in one object")
         if not isinstance(fields, dict) or fields.get("record") != "header":
             raise self._error(1, 'the header is missing: the first line of a trace is {"record":"header", …}')
         # The version is looked at before the fields: a later format may well have other ones.
@@ -372,17 +374,18 @@ class TraceReader:
 
     def _parse(self, line_number: int, line: bytes) -> Header | Event | End | None:
         """The record of a line, or None if the line is the torn last one."""
-        try:
-            return RECORD.validate_json(line)
-        except ValidationError:
-            torn = not line.endswith(b"\n") and not _is_json(line)
-            return None if torn else self._validate(line_number, line)
+        if not line.endswith(b"\n") and not _is_json(line):
+            return None
+        return self._validate(line_number, line)
 
     def _validate(self, line_number: int | None, line: bytes) -> Header | Event | End:
         try:
-            return RECORD.validate_json(line)
+            record = RECORD.validate_json(line, strict=True)
         except ValidationError as error:
             raise self._error(line_number, explained(error.errors(include_url=False)[0])) from error
+        if (twice := named_twice(line)) is not None:
+            raise self._error(line_number, f"{twice!r} stands twice in one object")
+        return record
 
     def _lines(self, begin: Place | None = None) -> Iterator[tuple[int, bytes]]:
         """Number and bytes of each line. A packed file that breaks off ends like a torn line: with `truncated_at`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, get_args
 
@@ -42,6 +43,19 @@ def event_line(seq: int, fields: Mapping[str, Any]) -> bytes:
             continue
         line[name] = dict(sorted(value.items())) if name == "params" else value
     return encoded(line)
+
+
+def named_twice(line: bytes) -> str | None:
+    """A name that an object of the line has twice: readers would differ in which value they take. Raises ValueError if it is no
+    JSON."""
+    twice: list[str] = []
+
+    def look(pairs: list[tuple[str, Any]]) -> None:
+        names = Counter(name for name, _ in pairs)
+        twice.extend(name for name, times in names.items() if times > 1)
+
+    json.loads(line, object_pairs_hook=look)
+    return twice[0] if twice else None
 
 
 def fields_of(event: Event) -> dict[str, Any]:

@@ -33,7 +33,6 @@ PLAIN = [
     ' { "session" : "s", "action" : "open" , "seq":0, "record": "event" }',
     OPEN.replace('"s"', r'"\u0073\ud83d\ude00"'),
     OPEN.replace('"s"', '"ünï"'),
-    OPEN.replace('"s"', '"s","session":"t"'),
     OPEN.replace('"s"', "null"),
     open_with('"row":-1,"step":0,"cause":9223372036854775807,"alloc":[],"shared":[],"free":[3,4,5,5,2]'),
     open_with(f'"terms":{TERMS},"window_terms":null,"free_list":null'),
@@ -42,6 +41,12 @@ PLAIN = [
 ]
 ODD = [
     "",
+    OPEN.replace('"s"', '"s","session":"t"'),
+    open_with('"params":{"last":true,"last":false}'),
+    open_with('"row":true'),
+    open_with('"row":1.0'),
+    open_with('"row":"1"'),
+    open_with('"after":{"inflight":0}'),
     "\r",
     "[1]",
     OPEN + OPEN,
