@@ -288,7 +288,7 @@ FREE_LIST_SEEN, WINDOW_FREE_LIST_SEEN = COLUMNS["free_list"], COLUMNS["window_fr
 ALLOC, FREED, WINDOW_ALLOC, WINDOW_FREED = (LISTS[name] for name in ("alloc", "free", "window_alloc", "window_free"))
 SHARED, FREE_LIST, WINDOW_FREE_LIST = (LISTS[name] for name in ("shared", "free_list", "window_free_list"))
 FOLLOWED, LONGEST_CHUNK, OVERLAP = (SETTINGS_AT[name] for name in ("window_followed", "longest_chunk", "overlap"))
-PAGE_SIZE, ROW_WIDTH, ROWS = (SETTINGS_AT[name] for name in ("page_size", "row_width", "rows"))
+PAGE_SIZE, ROW_WIDTH, ROWS, WINDOW = (SETTINGS_AT[name] for name in ("page_size", "row_width", "rows", "window"))
 PATIENCE, CLOSE_PATIENCE, RETRACT_PATIENCE, ABORT_PATIENCE = (
     SETTINGS_AT[name] for name in ("patience", "close_patience", "retract_patience", "abort_patience")
 )

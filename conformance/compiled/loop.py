@@ -111,6 +111,8 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             return at.NOT_CLEAN, event
         counts[at.JOURNAL] = 0
         if kind == at.EVICT:
+            if table[at.SESSION, event] >= 0 or table[at.TURN, event] >= 0:
+                return at.NOT_CLEAN, event
             if 4 * (n_freed + n_window_freed) + 64 > journal.shape[0]:
                 return at.NEEDS_ROOM, event
             before = totals(counts)
@@ -154,7 +156,9 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             else:
                 ledger = int(turns[turn, at.LEDGER_OF]) - 1
             row_before, row_seen = tables[ledger, at.ROW], table[at.ROW_SEEN, event]
-            if is_another == 0 and row_before != at.NO_ROW and row_seen != at.ABSENT and row_seen != row_before:
+            if is_another == 0 and row_seen != at.ABSENT and row_seen != row_before and (
+                row_before != at.NO_ROW or kind != at.EXTEND
+            ):
                 return at.NOT_CLEAN, event
             old = state.ledgers[ledger]
             if kind == at.EXTEND and 0 < settings[at.LONGEST_CHUNK] < table[at.SEQ_LEN, event] - old[at.PREFIX_LEN]:
@@ -199,7 +203,7 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                     let_go(ledger, event, state)
                 elif kind == at.RESULT and new[at.PENDING] == 0:
                     state.launched[row_before] = 0
-            if n_moved > 0 or moves[0, 0] != 0:
+            if n_moved > 0 or moves[0, 0] != 0 or length_of(events, at.SHARED, event) > 0:
                 at_most = n_moved + 2 * (tables[ledger, at.LENGTH] + length_of(events, at.SHARED, event))
                 if (
                     12 * at_most + 64 > journal.shape[0]

@@ -40,7 +40,8 @@ from kvproof.spec.tree import may_be_evicted
 def share_pages(ledger: int, length: int, event: int, events: EventArrays, state: StateArrays) -> bool:
     """The row begins with pages of the tree: the first `length` that the event lists as shared."""
     tables, arena, pages, counts = state.tables, state.arena, state.pages, state.counts
-    shared = state.scratch[at.SCRATCH_SHARED]
+    shared, settings = state.scratch[at.SCRATCH_SHARED], state.settings
+    page_size = settings[at.PAGE_SIZE]
     if length < 0 or length != length_of(events, at.SHARED, event) or tables[ledger, at.LENGTH] != 0:
         return False
     make_room(tables, arena, counts, ledger, 0, length)
@@ -50,6 +51,9 @@ def share_pages(ledger: int, length: int, event: int, events: EventArrays, state
     for position in range(length):
         page = int(shared[position])
         if not is_in_tree(page, pages) or not is_in_path(pages, state.journal, counts, page, before):
+            return False
+        reaches_it = (position + 1) * page_size > length * page_size - settings[at.WINDOW]
+        if reaches_it and settings[at.FOLLOWED] != 0 and pages[at.WINDOW_OF, page] == 0:
             return False
         arena[start + position] = page
         before = page
@@ -142,6 +146,7 @@ def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, sta
     if followed:
         write_out(events, at.WINDOW_ALLOC, event, scratch[at.SCRATCH_WINDOW])
     taken, freed, window_freed = 0, 0, 0
+    takes_over = False
     n = 0
     while moves[n, 0] != 0:
         move, first, last = moves[n, 0], moves[n, 1], moves[n, 2]
@@ -156,7 +161,7 @@ def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, sta
         elif move == at.SHARE:
             if length != 0 or not share_pages(ledger, first, event, events, state):
                 return False
-            length, tree_end = first, first
+            length, tree_end, takes_over = first, first, True
         elif move == at.TAKE:
             if first != length or taken + (last - first) > min(n_alloc, n_window):
                 return False
@@ -178,6 +183,7 @@ def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, sta
                 return False
             window_freed += release_windows(arena, start, first, last, pages, windows, journal, counts)
         elif move == at.INSERT:
+            takes_over = True
             duplicates, freed_from = last, moves[n, 3]
             same = min(max(duplicates, tree_end), first)
             if first < tree_end or first > length or (tree_end < same and tree_end < freed_from):
@@ -205,7 +211,7 @@ def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, sta
             pin(arena, start, 0, min(tree_end, length), -1, pages, journal, counts)
             row, length, tree_end = at.NO_ROW, 0, 0
         n += 1
-    if taken != n_alloc or taken != n_window:
+    if taken != n_alloc or taken != n_window or (n_shared > 0 and not takes_over):
         return False
     if with_row and row != at.NO_ROW and table[at.ROW_SEEN, event] != row:
         return False

@@ -190,9 +190,10 @@ def _row(book: PageBook, moves: Moves, event: Event, of_another: bool) -> list[D
     """An event names the row that its ledger has, or had before it; some always do, and others where they name one."""
     names_one = event.row is not None and not of_another
     table = moves.table or (book.table(moves.key) if names_one else None)
-    if table is None or not (names_one or event.action in WITH_ROW) or event.row == table.row:
+    row = table.row if table is not None else None
+    if not (names_one or (event.action in WITH_ROW and table is not None)) or event.row == row:
         return []
-    return [Difference("row", None, table.row, event.row)]
+    return [Difference("row", None, row, event.row)]
 
 
 def _pages(book: PageBook, moves: Moves, event: Event) -> list[Difference]:

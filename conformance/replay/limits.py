@@ -90,6 +90,8 @@ class Limits:
             value = value_of(event, limit.column)
             if value is not None and (wrong := limit.broken_by(event.action, value)):
                 yield wrong
+        if event.action == "evict" and (event.session is not None or event.turn is not None):
+            yield "an evict names a session or a turn: it is of the tree"
         if event.action not in OF_A_LEDGER:
             shown = (column for column in AFTER if value_of(event, column) is not None)
             yield from (

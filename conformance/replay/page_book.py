@@ -113,7 +113,9 @@ class PageBook:
         table = self._tables.get(key)
         moves = Moves(key, table.copy() if table else None)
         fresh, fresh_window = list(event.alloc), list(event.window_alloc)
+        takes_over = False
         for effect in effects:
+            takes_over |= isinstance(effect, Share | Insert) and bool(effect.when)
             match effect:
                 case TakeRow(when=True):
                     self._take_row(moves, event)
@@ -136,6 +138,10 @@ class PageBook:
                     moves.table = None
                 case _:
                     pass
+        if event.shared and not takes_over:
+            self._compare_row(moves, event.shared, event.action)
+            if len(event.shared) > (len(moves.table.pages) if moves.table is not None else 0):
+                moves.problems.append(Problem("I12", f"the {event.action} shows more pages than its row has"))
         moves.problems += [Problem("I1", sentence) for sentence in moves.window.problems]
         return moves
 
@@ -248,8 +254,20 @@ class PageBook:
                 sentence = f"shared page {page} belongs to {owner}"
                 moves.problems.append(Problem("I1", sentence, page, owner, f"{owner}, read by {moves.key}"))
         self._show_path(moves, shared, event)
+        self._look_for_windows(moves, shared)
         if moves.table is not None:
             moves.table.pages, moves.table.tree_end = shared, pages
+
+    def _look_for_windows(self, moves: Moves, shared: list[int]) -> None:
+        """The window of the token behind a shared prefix is there (SGLang #17061)."""
+        if not self.window.is_followed:
+            return
+        end = self.d.tokens(len(shared))
+        for position, page in enumerate(shared):
+            if self.d.tokens(position + 1) > end - self.d.window and not self.window.is_behind(page):
+                sentence = f"shared page {page} has no window page, and the window of the next token reaches it"
+                moves.problems.append(Problem("I10", sentence, page, TREE, moves.key))
+                return
 
     def _take(self, moves: Moves, first: int, last: int, fresh: list[int], fresh_window: list[int]) -> None:
         moves.wanted += last - first
@@ -315,7 +333,7 @@ class PageBook:
         moves.table.tree_end = insert.pages
         self._show_id(moves, before, event)
         if event.action == "insert":
-            self._compare_row(moves, event.shared or ())
+            self._compare_row(moves, event.shared or (), event.action)
 
     def _given_up_at(self, moves: Moves, before: int, given_up: list[int]) -> int:
         """Of the tree's pages that go back the one that stood behind the page `before`; the first where that is not known."""
@@ -370,11 +388,11 @@ class PageBook:
         if wrong := self.prefixes.show_id(moves.prefixes, last, told):
             moves.problems.append(Problem("I12", f"the row's prefix is not the request's: {wrong}"))
 
-    def _compare_row(self, moves: Moves, shown: Iterable[int]) -> None:
-        """The pages that an insert shows are those of the row."""
-        assert moves.table is not None
-        for position, (page, own) in enumerate(zip(shown, moves.table.pages, strict=False)):
+    def _compare_row(self, moves: Moves, shown: Iterable[int], action: str) -> None:
+        """The pages that an event shows of a row, where it takes no other over, are those of the row."""
+        own_pages = moves.table.pages if moves.table is not None else []
+        for position, (page, own) in enumerate(zip(shown, own_pages, strict=False)):
             if page != own:
-                sentence = f"the insert shows page {page} at position {position} of the row, which has page {own} there"
+                sentence = f"the {action} shows page {page} at position {position} of the row, which has page {own} there"
                 moves.problems.append(Problem("I12", sentence))
                 return
