@@ -12,10 +12,8 @@ from typing import Any
 
 from kvproof.conformance.traces.columnar_schema import (
     ACTIONS,
-    FLAG_PARAMS,
     FLAGS_AFTER,
     LARGEST_NUMBER,
-    NUMBER_PARAMS,
     NUMBERS_AFTER,
 )
 from kvproof.spec.state import Ledger
@@ -28,6 +26,22 @@ OF_A_LEDGER = tuple(name for name in BUT_CHECK if name != "evict")
 SHARING = ("extend", "insert", "finish", "abort")
 """Events at which a row may take over pages of the tree."""
 NONE: tuple[str, ...] = ()
+TAKES, ENDS = ("insert", "finish", "abort"), ("finish", "abort")
+PARAMS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("admitted", "too_long", "logprob"), ("create",)),
+    "origin_len": ("create", "arrive"),
+    "fill_len": ("match",),
+    **dict.fromkeys(("seq_len", "last"), ("extend",)),
+    **dict.fromkeys(("dup_len", "key_len"), TAKES),
+    "prefix_id": SHARING,
+    "tokens": ("result", "verify"),
+    "pre_len": ("window",),
+    **dict.fromkeys(("finished_len", "inserted"), ENDS),
+    **dict.fromkeys(("busy", "own_check_ok", "marked_full", "idle_passes"), CHECK),
+}
+"""The events that may have a parameter (docs/events.md)."""
+BOUNDED = ("last", "prefix_id", "idle_passes")
+"""Parameters with bounds of their own."""
 LISTS = ("alloc", "free", "window_alloc", "window_free")
 AFTER = tuple(f"after_{name}" for name in (*FLAGS_AFTER, *NUMBERS_AFTER))
 """Columns of what a ledger shows, which have no bounds."""
@@ -65,11 +79,12 @@ class Limits:
         """Tokens; 0: any."""
         self.numbers = (
             Limit("row", OF_A_LEDGER, f"rows {config.rows}", 0, config.rows),
-            Limit("param_last", OF_A_LEDGER, "no chunked_prefill_size, so each prefill is the last", int(whole), 1),
-            Limit("shared", SHARING),
+            Limit("param_last", PARAMS["last"], "no chunked_prefill_size, so each prefill is the last", int(whole), 1),
             Limit("param_prefix_id", SHARING, "format 1, in which numbers of prefixes begin with 1", 1),
-            Limit("free_list", CHECK),
             Limit("param_idle_passes", CHECK, "that a pass is counted from 1 on", 1),
+            *(Limit(f"param_{name}", PARAMS[name], "format 1") for name in PARAMS if name not in BOUNDED),
+            Limit("shared", SHARING),
+            Limit("free_list", CHECK),
             Limit("terms_total", CHECK, f"pool_pages {config.pool_pages}", config.pool_pages, config.pool_pages),
             Limit("window_terms_total", CHECK, named, config.window_pages, config.window_pages)
             if config.window_pages
@@ -100,7 +115,7 @@ class Limits:
         for limit in self.lists:
             if getattr(event, limit.column) and (wrong := limit.broken_by(event.action, 0)):
                 yield wrong
-        for name in event.params.keys() - PARAMS:
+        for name in event.params.keys() - PARAMS.keys():
             yield f"no event has a parameter {name!r}: valid are {', '.join(sorted(PARAMS))}"
         if event.cause is not None and not self.overlap:
             yield f"this is the late result of event {event.cause}: the header says overlap false"
@@ -116,15 +131,12 @@ class Limits:
                 yield f"a prefill of {tokens} tokens: the header says chunked_prefill_size {self.longest_chunk}"
 
 
-PARAMS = frozenset((*FLAG_PARAMS, *NUMBER_PARAMS))
-
-
 def value_of(event: Event, column: str) -> int | None:
     """The number in a column that is limited; 1 of a list that is there; None: the event has no such value."""
     match column:
         case "row":
             return event.row
-        case "param_last" | "param_prefix_id" | "param_idle_passes":
+        case _ if column.startswith("param_"):
             return event.params.get(column.removeprefix("param_"))
         case _ if column.startswith("after_"):
             return getattr(event.after, column.removeprefix("after_"))

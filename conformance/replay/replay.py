@@ -14,7 +14,7 @@ from kvproof.conformance.replay.checkpoint import Checkpoints
 from kvproof.conformance.replay.left_open import left_open
 from kvproof.conformance.replay.replayer import Replayer
 from kvproof.conformance.replay.unseen_overlap import FEW, steps_in_turn
-from kvproof.conformance.replay.untold import why_untold
+from kvproof.conformance.replay.untold import not_expected, why_untold
 from kvproof.conformance.replay.verdict import CONFORMS, INCOMPLETE, VIOLATES, Finding, Report
 from kvproof.conformance.replay.wrong_evict import with_evicts_blamed
 from kvproof.conformance.traces.json_lines import TraceReader
@@ -146,4 +146,5 @@ def conclude(replayer: Replayer, reader: TraceReader) -> Report:
             report.gaps += (f"what happens afterwards: the server was stopped while {left}",)
         if end.sha256 is None and MAY_LACK_EVENTS not in report.gaps:
             report.gaps += (MAY_LACK_EVENTS,)
+        report.gaps += not_expected(reader.header)
     return report

@@ -35,6 +35,12 @@ def untold(coverage: Coverage, header: Header) -> Iterator[tuple[str, str, int]]
             yield rule, value, times
 
 
+def not_expected(header: Header) -> tuple[str, ...]:
+    """What is not checked of a target whose recorder is not known, as a sentence."""
+    target = header.producer.target
+    return () if told_by(target) else (f"whether values are missing: what the recorder of {target!r} tells is not known",)
+
+
 def why_untold(coverage: Coverage, header: Header) -> str:
     """What is missing, in a sentence; empty if nothing is."""
     missing: dict[str, dict[str, int]] = {}

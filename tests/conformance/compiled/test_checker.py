@@ -180,7 +180,7 @@ def test_a_changed_specification_changes_both_checkers_alike(
 def test_a_rule_that_allows_more_is_followed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = read_records(trace_of_walk(path, 50, 1, ledgers=2))
     created = next(r for r in records if r.get("action") == "arrive")
-    created["params"]["origin_len"] = -3
+    created["params"]["origin_len"] = 0
     write_records(path, [*records[: records.index(created) + 1], {"record": "end", "events": created["seq"] + 1}])
     assert stops_at(path, build.plain_judge()) == created["seq"]
     changed_specification(monkeypatch, *of_rule("arrive", lambda d, s, p, step: Step(step.after, (), step.effects)))

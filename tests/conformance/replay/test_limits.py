@@ -122,6 +122,9 @@ CONTRADICTIONS: dict[str, tuple[str, Change, str]] = {
     ),
     "a flag after an eviction": ("pressure", first("evict", after={"inflight": False}), "after_inflight at an event"),
     "a parameter of no rule": ("retract", first("decode", params={"luck": 7}), "no event has a parameter 'luck'"),
+    "tokens of a decode": ("retract", first("decode", params={"tokens": 1}), "param_tokens at an event 'decode'"),
+    "an insert of a retract": ("retract", first("retract", params={"inserted": True}), "only finish, abort may have it"),
+    "an eviction by a turn": ("pressure", first("evict", turn="t"), "an evict names a session or a turn"),
     "a late result without overlap": ("chunked", first("result", cause=1), "the header says overlap false"),
     "a late result of a later event": ("retract", late_result_of_a_later_event, "which does not stand before it"),
     "a turn of another session": ("many-sessions", of_another_session, "is of session"),
@@ -169,6 +172,49 @@ def test_a_list_of_pages_with_one_too_many_or_too_few_violates(
     report = by_both(edited(recorded[scenario], change, tmp_path / "t.jsonl"))
     assert report.verdict == VIOLATES and report.first is not None
     assert any(sentence in line for line in report.first.pages), report.first.pages
+
+
+def test_a_chunk_that_shows_other_pages_than_its_row_has_violates(recorded: dict[str, Path], tmp_path: Path) -> None:
+    """A row that is there already takes nothing over from the tree."""
+    report = by_both(edited(recorded["chunked"], of_a_later_chunk([99]), tmp_path / "t.jsonl"))
+    assert report.first is not None and any("the extend shows page 99" in line for line in report.first.pages)
+
+
+def of_a_later_chunk(shared: list[int]) -> Change:
+    return lambda records: next(r for r in records if r.get("action") == "extend" and r.get("shared") is None).update(
+        shared=shared
+    )
+
+
+def test_a_shared_prefix_whose_window_pages_are_gone_violates(recorded: dict[str, Path], tmp_path: Path) -> None:
+    """The window of the next token reaches them (SGLang #17061)."""
+    report = by_both(edited(recorded["window"], evict_the_window_of_a_prefix, tmp_path / "t.jsonl"))
+    assert report.first is not None and report.first.event.action == "extend"
+    assert [*report.first.invariants] == ["I10"]
+    assert any("the window of the next token reaches it" in line for line in report.first.pages)
+
+
+def evict_the_window_of_a_prefix(records: Records) -> None:
+    """Right before a request takes that prefix over."""
+    window_of: dict[int, int] = {}
+    for place, record in enumerate(records):
+        if record.get("action") == "extend" and record.get("shared"):
+            records.insert(place, {**record_of_evict(record), "window_free": [window_of[record["shared"][-1]]]})
+            for seq, later in enumerate(records[1:-1]):
+                later["seq"] = seq
+            records[-1]["events"] += 1
+            return
+        window_of |= zip(record.get("alloc", ()), record.get("window_alloc", ()), strict=True)
+
+
+def record_of_evict(record: dict[str, Any]) -> dict[str, Any]:
+    return {"record": "event", "seq": record["seq"], "step": record["step"], "action": "evict"}
+
+
+def test_a_row_where_none_is_held_violates(recorded: dict[str, Path], tmp_path: Path) -> None:
+    report = by_both(edited(recorded["retract"], first("match", row=1), tmp_path / "t.jsonl"))
+    assert report.first is not None
+    assert [(d.name, d.expected, d.seen) for d in report.first.differences] == [("row", None, 1)]
 
 
 @pytest.mark.parametrize("action", ["match", "close", "decode"])

@@ -236,3 +236,21 @@ def a_length_after_an_eviction(t: Trace) -> None:
 def a_marker_after_a_check(t: Trace) -> None:
     """The memory check says that a session is busy, and whose it is nobody knows."""
     t.first("check")["after"] = {"inflight": True}
+
+
+@OFF_BY_ONE.wrong("sessions", must="only a result has tokens")
+def tokens_of_a_decode(t: Trace) -> None:
+    """A step that was launched says that it gave a token: the result gives it again."""
+    t.first("decode")["params"] = {"tokens": 1}
+
+
+@OFF_BY_ONE.wrong("retracts", must="only an end says what was inserted")
+def insert_of_a_retract(t: Trace) -> None:
+    """A retracted turn says that the tree took its pages, which it frees."""
+    t.first("retract")["params"] = {"inserted": True, "dup_len": 4}
+
+
+@OFF_BY_ONE.wrong("pressure", must="an eviction is of the tree")
+def turn_of_an_eviction(t: Trace) -> None:
+    """A turn evicts, while the tree is nobody's."""
+    t.first("evict")["turn"] = "plain/1"

@@ -298,3 +298,28 @@ def window_page_freed_twice(t: Trace) -> None:
 def window_pages_without_a_pool(t: Trace) -> None:
     """Events take and free pages of a second pool that the header does not name: nothing follows them."""
     t.first("extend", where=has("alloc"))["window_alloc"] = [1, 1, 1]
+
+
+@PAGES.wrong("window", must="I10: the window of the next token is there")
+def shared_prefix_without_its_window(t: Trace) -> None:
+    """A request begins with a prefix whose window pages are gone: its first token attends to nothing (sglang #17061)."""
+    window_of: dict[int, int] = {}
+    for event in t.events:
+        if event["action"] == "extend" and event.get("shared"):
+            gone = {"action": "evict", "window_free": [window_of[event["shared"][-1]]]}
+            t.insert_after(t.events[t.place(event) - 1], gone)
+            return
+        window_of |= zip(event.get("alloc") or (), event.get("window_alloc") or (), strict=True)
+    raise LookupError("no request shares a prefix")
+
+
+@PAGES.wrong("chunks", must="I12: a row that is there takes nothing over")
+def chunk_shows_pages_of_another(t: Trace) -> None:
+    """The second chunk of a prompt names another page as the first of its row: it attends to what somebody else wrote."""
+    t.first("extend", where=lambda e: e.get("shared") is None)["shared"] = [60]
+
+
+@PAGES.wrong("retracts", must="I5: no row is held there")
+def row_at_a_match_in_the_tree(t: Trace) -> None:
+    """A request that waits names a row: it is another's."""
+    t.first("match", where=lambda e: e.get("row") is None)["row"] = 1
