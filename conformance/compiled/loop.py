@@ -156,8 +156,11 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             else:
                 ledger = int(turns[turn, at.LEDGER_OF]) - 1
             row_before, row_seen = tables[ledger, at.ROW], table[at.ROW_SEEN, event]
-            if is_another == 0 and row_seen != at.ABSENT and row_seen != row_before and (
-                row_before != at.NO_ROW or kind != at.EXTEND
+            if (
+                is_another == 0
+                and row_seen != at.ABSENT
+                and row_seen != row_before
+                and (row_before != at.NO_ROW or kind != at.EXTEND)
             ):
                 return at.NOT_CLEAN, event
             old = state.ledgers[ledger]

@@ -393,6 +393,8 @@ class PageBook:
         own_pages = moves.table.pages if moves.table is not None else []
         for position, (page, own) in enumerate(zip(shown, own_pages, strict=False)):
             if page != own:
-                sentence = f"the {action} shows page {page} at position {position} of the row, which has page {own} there"
+                sentence = (
+                    f"the {action} shows page {page} at position {position} of the row, which has page {own} there"
+                )
                 moves.problems.append(Problem("I12", sentence))
                 return

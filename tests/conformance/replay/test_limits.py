@@ -123,7 +123,11 @@ CONTRADICTIONS: dict[str, tuple[str, Change, str]] = {
     "a flag after an eviction": ("pressure", first("evict", after={"inflight": False}), "after_inflight at an event"),
     "a parameter of no rule": ("retract", first("decode", params={"luck": 7}), "no event has a parameter 'luck'"),
     "tokens of a decode": ("retract", first("decode", params={"tokens": 1}), "param_tokens at an event 'decode'"),
-    "an insert of a retract": ("retract", first("retract", params={"inserted": True}), "only finish, abort may have it"),
+    "an insert of a retract": (
+        "retract",
+        first("retract", params={"inserted": True}),
+        "only finish, abort may have it",
+    ),
     "an eviction by a turn": ("pressure", first("evict", turn="t"), "an evict names a session or a turn"),
     "a late result without overlap": ("chunked", first("result", cause=1), "the header says overlap false"),
     "a late result of a later event": ("retract", late_result_of_a_later_event, "which does not stand before it"),
