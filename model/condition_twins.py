@@ -42,7 +42,7 @@ from kvproof.spec.effects import (
 )
 from kvproof.spec.events import asked_of_event
 from kvproof.spec.faults.fault import with_parts
-from kvproof.spec.state import Ledger
+from kvproof.spec.state import Ledger, fill_len
 
 
 @dataclass(frozen=True)
@@ -146,6 +146,17 @@ def checkpoint_beyond_the_tokens(d: Domain, s: Ledger, p: SimpleNamespace) -> St
 @twin("finish", "I14", "a turn that finishes keeps its whole input")
 def checkpoint_stays(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return with_parts(_right("finish", d, s, p), Succeed, tokens=s.checkpoint_len)
+
+
+@twin("finish", "I14", "a session keeps the input and what the client was given")
+def keeps_what_was_behind_a_stop_word(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return with_parts(_right("finish", d, s, p), Succeed, tokens=fill_len(s))
+
+
+@twin("finish_plain", "I16", "the tree takes pages where the event says so")
+def tree_takes_nothing(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    right = _right("finish_plain", d, s, p)
+    return dataclasses.replace(right, effects=tuple(e for e in right.effects if not isinstance(e, Insert)))
 
 
 @twin("defer_close", "I15", "a session ends when it has no turn in flight")

@@ -12,7 +12,7 @@ from typing import Any
 
 from kvproof.spec.actions.action import Action, Step
 from kvproof.spec.domain import Domain, Flag, implies
-from kvproof.spec.effects import Applied, AskClose, Begin, Condition, Generate, Insert, Report, apply_effects
+from kvproof.spec.effects import Applied, AskClose, Begin, Condition, Generate, Insert, Report, Succeed, apply_effects
 from kvproof.spec.state import FIELD_NAMES, GHOSTS, Ledger, is_live
 
 
@@ -36,11 +36,17 @@ def asked_of_event(
             yield Condition("I22", effect.tokens == p.origin_len, "a turn begins with the input that came")
         if isinstance(effect, Generate) and "tokens" in given:
             yield Condition("I22", effect.tokens == p.tokens, "a turn is given the tokens of the result")
+        if isinstance(effect, Succeed) and "finished_len" in given:
+            kept = effect.tokens == before.input_len + p.finished_len
+            yield Condition("I14", kept, "a session keeps the input and what the client was given")
         if isinstance(effect, AskClose):
             yield Condition("I15", before.turns == 1, "a close waits only for a turn in flight")
         if isinstance(effect, Insert) and "dup_len" in given:
             told = implies(d, effect.when, effect.duplicates == d.floor_pages(p.dup_len))
             yield Condition("I16", told, "every copy of what the tree has is freed")
+    if "inserted" in given:
+        inserted = d.some(d.false, *(effect.when for effect in step.effects if isinstance(effect, Insert)))
+        yield Condition("I16", inserted == p.inserted, "the tree takes pages where the event says so")
     if action.event == "decode":
         in_flight = d.where(before.pending == 0, d.zero, d.drafts)
         written = after.kv_committed_len + d.drafts + in_flight

@@ -100,3 +100,15 @@ def detach_resets_the_checkpoint(d: Domain, s: Ledger, p: SimpleNamespace) -> St
 def retract_lowers_the_checkpoint(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A retract resets the checkpoint: if the turn is aborted now, its client's earlier turns are gone."""
     return with_fields(built_in("retract", d, s, p), checkpoint_len=d.zero, success_len=d.zero)
+
+
+@CHECKPOINT.wrong("finish", must="I14")
+def finish_keeps_all_that_was_sampled(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """What was sampled behind a stop word becomes the session's history: the next turn reads words that no client was given."""
+    return built_in("finish", d, s, SimpleNamespace(finished_len=s.output_len))
+
+
+@CHECKPOINT.wrong("finish", must="I14")
+def finish_keeps_the_prompt_alone(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """The answer that the client was given is no part of the session: the next turn does not know it."""
+    return built_in("finish", d, s, SimpleNamespace(finished_len=d.zero))

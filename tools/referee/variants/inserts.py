@@ -95,3 +95,9 @@ def finish_frees_less_than_it_keeps(d: Domain, s: Ledger, p: SimpleNamespace) ->
     right = built_in("finish_plain", d, s, p)
     own = d.tokens(d.floor_pages(s.kv_committed_len))
     return dataclasses.replace(right, effects=(right.effects[0], *release_row(d, d.true, own, s.kv_allocated_len)))
+
+
+@INSERTS.wrong("finish_plain", must="I16")
+def finish_frees_what_the_tree_took(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """The event says that the tree took the pages, and the rule frees them: the tree names pages that somebody else gets."""
+    return built_in("finish_plain", d, s, SimpleNamespace(**{**vars(p), "inserted": d.false}))
