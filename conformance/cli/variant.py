@@ -10,12 +10,14 @@ only another rule.
 from __future__ import annotations
 
 import dataclasses
+import os
 import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -23,6 +25,7 @@ from kvproof.conformance.cli.variant_file import WrittenFile, written_file
 from kvproof.conformance.errors import UserError, at
 from kvproof.conformance.fuzz.child_process import Child
 from kvproof.conformance.report.terminal import err
+from kvproof.model.cache_folder import FOLDER_VARIABLE
 from kvproof.model.variant import Variant
 from kvproof.model.written_rule import NotARuleError, action_of, helper_of
 from kvproof.spec.actions import ACTIONS
@@ -87,6 +90,9 @@ def _received(child: Child, path: Path) -> WrittenFile:
 def _serve(connection: Connection, path: Path) -> None:
     with suppress(ValueError):  # there is less already
         resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
-    written = written_file(path)
+    with TemporaryDirectory() as nobodys:
+        # What the file asks of the solver, or keeps, is kept for nobody.
+        os.environ[FOLDER_VARIABLE] = nobodys
+        written = written_file(path)
     sys.stdout.flush()
     connection.send_bytes(_SENT.dump_json(written))

@@ -340,6 +340,20 @@ def test_a_file_that_patches_modules_changes_only_its_own_rule(variant, tmp_path
     assert kept.asked == 0
 
 
+def test_what_a_file_keeps_is_kept_for_nobody(variant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVPROOF_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
+    body = """
+from kvproof.model.cache_folder import cache_folder
+from kvproof.spec.actions import ACTIONS
+(cache_folder() / "forged").touch()
+REPLACES = "close"
+run = ACTIONS[REPLACES].run
+"""
+    assert load_variant(variant(body)).replaced
+    assert not list((tmp_path / "cache").iterdir())
+
+
 def test_a_rule_that_does_not_end_is_ended(variant, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvproof.conformance.cli.variant.MOST_SECONDS", 0.5)
     body = "REPLACES = 'close'\ndef run(d, s, p):\n    while True: pass\n"
