@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kvproof.conformance.adapters.driven_settings import DrivenSettings
+from kvproof.conformance.adapters.live.assembly import Assembly
 from kvproof.conformance.adapters.scenario_run import NeverIdle, run_to_its_end
 from kvproof.conformance.adapters.scheduler_actions import EVICT, RETRACT, SchedulerActions
 from kvproof.conformance.errors import UserError
@@ -80,23 +81,30 @@ def written() -> list[tuple[str, dict[str, Any]]]:
 
 @pytest.fixture
 def actions(written: list[tuple[str, dict[str, Any]]]) -> SchedulerActions:
-    return SchedulerActions(lambda name, **fields: written.append((name, fields)))
+    """What they write becomes events once all page ids are here, as in every recorder."""
+    assembly = Assembly(4)
+
+    def write(name: str, **fields: Any) -> None:
+        for event in assembly.events({"action": name, **fields}):
+            written.append((event.pop("action"), event))
+
+    return SchedulerActions(write)
 
 
 def test_an_eviction_is_one_event_however_the_tree_goes_about_it(actions: SchedulerActions, written: list[Any]) -> None:
     assert actions.evict(Tree.evict, Tree(actions, [3], [], again=True)) == "evicted"
     assert actions.evict(Tree.evict, Tree(actions, [], [])) == "evicted"
     assert actions.evict(Tree.evict, Tree(actions, [], [7])) == "evicted"
-    assert written == [(EVICT, {"free": [3]}), (EVICT, {"free": [], "window_free": [7]})]
+    assert written == [(EVICT, {"free": [3], "window_free": []}), (EVICT, {"free": [], "window_free": [7]})]
 
 
 def test_what_a_retract_evicts_comes_after_it_and_is_not_its_own(actions: SchedulerActions, written: list[Any]) -> None:
     with actions.open(RETRACT) as retract:
         retract.free.append(1)
         actions.evict(Tree.evict, Tree(actions, [3], []))
-    assert not written and retract.freed == {"free": [1]}
+    assert not written and retract.freed == {"free": [1], "window_free": []}
     actions.write_evicted_after(retract)
-    assert written == [(EVICT, {"free": [3]})]
+    assert written == [(EVICT, {"free": [3], "window_free": []})]
 
 
 def test_pages_belong_to_the_innermost_action_also_after_an_error(actions: SchedulerActions) -> None:
