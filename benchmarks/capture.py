@@ -1,4 +1,5 @@
-"""What recording costs SGLang's scheduler: the release's own event loop on a CPU with a made-up forward, with and without.
+"""What recording costs SGLang's scheduler: the release's own event loop with a made-up forward, with and without, on the CUDA
+device or, where there is none, on a CPU.
 
 Six requests run, three of them turns of streaming sessions. Recording is switched on and off every few dozen steps within
 one run, so both sides see the same machine and the same lengths; the difference of each pair of neighbouring windows is

@@ -28,7 +28,7 @@ def asked_of_event(
     d: Domain, action: Action, before: Ledger, step: Step, after: Ledger, p: SimpleNamespace
 ) -> Iterator[Condition]:
     """What a step of the ledger must keep beside the conditions of its effects."""
-    given = vars(p)
+    given = action.params
     ghosts = _same(d, before, step.after, sorted(GHOSTS))
     yield Condition("X4", ghosts, "a rule writes no ghost itself")
     for effect in step.effects:

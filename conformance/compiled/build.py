@@ -37,6 +37,7 @@ from kvproof.conformance.compiled import (
 from kvproof.conformance.compiled.layout import Array, EventArrays, StateArrays
 from kvproof.conformance.compiled.rules import FUNCTIONS, RulesSource, rules_source
 from kvproof.conformance.replay.liveness import has_room
+from kvproof.conformance.replay.window_book import reaches
 from kvproof.model.cache_folder import cache_folder, require_ours
 from kvproof.model.compiled.machine_code import host_processor, loaded, object_code, target_machine
 from kvproof.spec.actions import ACTIONS, Action
@@ -108,6 +109,7 @@ LOOP = (
     may_be_evicted,
     may_be_given,
     has_room,
+    reaches,
     book,
     places,
     pages,

@@ -34,6 +34,7 @@ from kvproof.conformance.compiled.places import (
     take_windows,
 )
 from kvproof.conformance.compiled.rule_calls import ask
+from kvproof.conformance.replay.window_book import reaches
 from kvproof.spec.tree import may_be_evicted
 
 
@@ -52,8 +53,8 @@ def share_pages(ledger: int, length: int, event: int, events: EventArrays, state
         page = int(shared[position])
         if not is_in_tree(page, pages) or not is_in_path(pages, state.journal, counts, page, before):
             return False
-        reaches_it = (position + 1) * page_size > length * page_size - settings[at.WINDOW]
-        if reaches_it and settings[at.FOLLOWED] != 0 and pages[at.WINDOW_OF, page] == 0:
+        lost_its_window = settings[at.FOLLOWED] != 0 and pages[at.WINDOW_OF, page] == 0
+        if lost_its_window and reaches(length * page_size, settings[at.WINDOW], (position + 1) * page_size):
             return False
         arena[start + position] = page
         before = page

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from kvproof.conformance.replay.judge import ENDS
 from kvproof.conformance.traces.columnar_schema import (
     ACTIONS,
     FLAGS_AFTER,
@@ -23,10 +24,11 @@ CHECK = ("check",)
 BUT_CHECK = tuple(name for name in ACTIONS if name not in ("check", "ask_abort"))
 """Events that may move pages."""
 OF_A_LEDGER = tuple(name for name in BUT_CHECK if name != "evict")
-SHARING = ("extend", "insert", "finish", "abort")
+TAKES = ("insert", *ENDS)
+"""Events at which the tree may take pages."""
+SHARING = ("extend", *TAKES)
 """Events at which a row may take over pages of the tree."""
 NONE: tuple[str, ...] = ()
-TAKES, ENDS = ("insert", "finish", "abort"), ("finish", "abort")
 PARAMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("admitted", "too_long", "logprob"), ("create",)),
     "origin_len": ("create", "arrive"),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kvproof.conformance.replay.prefix_tree import PrefixMoves, PrefixTree
-from kvproof.conformance.replay.window_book import WindowBook, WindowMoves
+from kvproof.conformance.replay.window_book import WindowBook, WindowMoves, reaches
 from kvproof.model.integers import Integers
 from kvproof.spec.effects import DropRow, Effect, Free, FreeByLoc, FreeWindow, Insert, Share, Take, TakeRow
 from kvproof.spec.trace import Event
@@ -264,7 +264,7 @@ class PageBook:
             return
         end = self.d.tokens(len(shared))
         for position, page in enumerate(shared):
-            if self.d.tokens(position + 1) > end - self.d.window and not self.window.is_behind(page):
+            if reaches(end, self.d.window, self.d.tokens(position + 1)) and not self.window.is_behind(page):
                 sentence = f"shared page {page} has no window page, and the window of the next token reaches it"
                 moves.problems.append(Problem("I10", sentence, page, TREE, moves.key))
                 return

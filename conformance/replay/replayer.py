@@ -39,6 +39,7 @@ from kvproof.conformance.replay.page_book import PageBook, RowTable
 from kvproof.conformance.replay.passes import RETRACTS, STEPS_OF_A_TURN, Passes
 from kvproof.conformance.replay.standstill import turn_in_words, who_holds
 from kvproof.conformance.replay.verdict import Finding, Report
+from kvproof.conformance.replay.window_book import reaches
 from kvproof.conformance.replay.wrong_pages import claimed, lines_of, wrong_pages_of
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle, Outcome
@@ -509,4 +510,5 @@ def own_ledger(turn: str) -> str:
 def still_needs(d: Integers, s: Ledger, position: int) -> bool:
     """Whether the sliding window of a ledger's next token reaches the page at this position (in pages) of its row."""
     end = s.kv_committed_len if is_live(d, s) else s.slot_kv_committed_len
-    return d.tokens(position + 1) > end - d.window
+    reached: bool = reaches(end, d.window, d.tokens(position + 1))
+    return reached

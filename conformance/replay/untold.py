@@ -38,9 +38,9 @@ def untold(coverage: Coverage, header: Header) -> Iterator[tuple[str, str, int]]
 def not_expected(header: Header) -> tuple[str, ...]:
     """What is not checked of a target whose recorder is not known, as a sentence."""
     target = header.producer.target
-    return (
-        () if told_by(target) else (f"whether values are missing: what the recorder of {target!r} tells is not known",)
-    )
+    if told_by(target):
+        return ()
+    return (f"whether values are missing: what the recorder of {target!r} tells is not known",)
 
 
 def why_untold(coverage: Coverage, header: Header) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass
@@ -114,6 +115,12 @@ class WindowBook:
     def _named_by(self, moves: WindowMoves, window: int) -> int | None:
         """The page that names a window page once the moves so far are made."""
         return moves.behind[window] if window in moves.behind else self._behind.get(window)
+
+
+def reaches(end: Any, window: Any, end_of_page: Any) -> Any:
+    """Whether the window of the token at position `end` reaches a page of the row that ends at `end_of_page`. The compiled
+    checker runs this on its numbers, and on terms."""
+    return end_of_page > end - window
 
 
 def _update(held: dict[int, int], changes: Mapping[int, int | None]) -> None:

@@ -353,11 +353,9 @@ class TraceReader:
 
     def _parse_header(self, line: bytes) -> Header:
         try:
-            fields, twice = json.loads(line), named_twice(line)
+            fields = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise self._error(1, f"not JSON: {error}; a trace starts with a header record") from error
-        if twice is not None:
-            raise self._error(1, f"{twice!r} stands twice in one object")
         if not isinstance(fields, dict) or fields.get("record") != "header":
             raise self._error(1, 'the header is missing: the first line of a trace is {"record":"header", …}')
         # The version is looked at before the fields: a later format may well have other ones.

@@ -10,9 +10,10 @@ import pytest
 from run_traces import Records, edited, trace_of_walk
 
 from kvproof.conformance.compiled.choose import Chosen
-from kvproof.conformance.replay.limits import Limits
+from kvproof.conformance.replay.limits import PARAMS, Limits
 from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, Report, replay
 from kvproof.conformance.replay.replayer import CONTRADICTS
+from kvproof.conformance.traces.columnar_schema import FLAG_PARAMS, NUMBER_PARAMS
 from kvproof.spec.trace import Config, Event
 
 pytest.importorskip("torch")
@@ -249,6 +250,10 @@ def test_a_name_of_a_turn_may_be_used_again_in_another_session(tmp_path: Path) -
     before = by_both(path)
     after = by_both(edited(path, reuse, tmp_path / "u.jsonl"))
     assert (before.verdict, after.verdict) == (CONFORMS, CONFORMS)
+
+
+def test_each_parameter_of_a_trace_has_its_events() -> None:
+    assert set(PARAMS) == {*FLAG_PARAMS, *NUMBER_PARAMS}
 
 
 def test_a_plain_event_keeps_the_limits() -> None:
