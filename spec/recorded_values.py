@@ -16,7 +16,7 @@ from kvproof.spec.trace import Observed
 
 Told = Mapping[str, frozenset[str]]
 """Of each rule the values that its events show: fields of `Observed`, parameters that are compared, `shared` of an insert,
-`terms` of a check."""
+`terms` of a check, the `step` of a launch."""
 
 _SESSION = (
     frozenset(f.name for f in FIELDS if f.metadata["group"] in ("session", "slot")) & Observed.model_fields.keys()
@@ -27,6 +27,7 @@ _DECODE = _LENGTHS | {"output_len"}
 _RUN = _TURN | {"output_len"}
 _PREFILL = _RUN | {"prefix_len"}
 _MATCH = _TURN | {"prefix_len", "fill_len", "lent"}
+_STEP = frozenset(("step",))
 _RESULT = frozenset(("output_len", "tokens"))
 _ABORTS = ("abort_first", "abort_nth", "abort_queued", "abort_retracted")
 
@@ -41,7 +42,8 @@ _COMMON: Told = {
     **_rules("open", "defer_close", "finish", *_ABORTS, told=_SESSION),
     **_rules("match_tree", "match_slot", told=_SESSION | _MATCH | {"attached"}),
     **_rules("pass_by", told=_SESSION | {"attached"}),
-    **_rules("extend", "stash", told=_SESSION | _PREFILL),
+    "extend": _SESSION | _PREFILL | _STEP,
+    "stash": _SESSION | _PREFILL,
     "insert": _SESSION | _PREFILL | {"shared"},
     **_rules("evict_window", "retract", "retract_plain", told=_SESSION | _TURN),
     "verify": _SESSION | _RUN,
@@ -52,7 +54,7 @@ OF_REFERENCE: Told = {
     **_COMMON,
     "close": _SESSION,
     "detach": _SESSION | {"attached", "fill_len"},
-    **_rules("decode", "prepare_round", told=_SESSION | _RUN),
+    **_rules("decode", "prepare_round", told=_SESSION | _RUN | _STEP),
     **_rules("result", "chunk_result", told=_SESSION | _RUN | _RESULT),
     **_LATE,
 }
@@ -61,16 +63,17 @@ OF_SGLANG: Told = {
     "close": _SESSION - {"checkpoint_len"},  # the session is gone
     "detach": _SESSION | {"attached", "lent", "fill_len"},
     # Many at once: of the session only what an event since the last one may have changed.
-    **_rules("decode", "prepare_round", told=_DECODE),
+    **_rules("decode", "prepare_round", told=_DECODE | _STEP),
     **_rules("result", "chunk_result", told=_RESULT),
     **_LATE,
 }
 _NOT_OF_EVERY_CHECKOUT = frozenset(("cache_protected_len",))
 OF_SGLANG_JAX: Told = {
     **_rules("match_tree", told=frozenset(("lent", "prefix_len", "fill_len"))),
-    **_rules("extend", "stash", "insert", told=_PREFILL - _NOT_OF_EVERY_CHECKOUT),
+    "extend": (_PREFILL - _NOT_OF_EVERY_CHECKOUT) | _STEP,
+    **_rules("stash", "insert", told=_PREFILL - _NOT_OF_EVERY_CHECKOUT),
     **_rules("evict_window", "retract_plain", told=_TURN - _NOT_OF_EVERY_CHECKOUT),
-    "decode": _RUN - _NOT_OF_EVERY_CHECKOUT,
+    "decode": (_RUN - _NOT_OF_EVERY_CHECKOUT) | _STEP,
     **_rules("result", "chunk_result", told=_RESULT),
     **_LATE,
     "finish_plain": frozenset(("finished_len",)),

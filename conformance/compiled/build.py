@@ -36,6 +36,7 @@ from kvproof.conformance.compiled import (
 )
 from kvproof.conformance.compiled.layout import Array, EventArrays, StateArrays
 from kvproof.conformance.compiled.rules import FUNCTIONS, RulesSource, rules_source
+from kvproof.conformance.replay.batch_in_flight import may_begin
 from kvproof.conformance.replay.liveness import has_room
 from kvproof.conformance.replay.window_book import reaches
 from kvproof.model.cache_folder import cache_folder, require_ours
@@ -108,6 +109,7 @@ LOOP = (
     is_of_tokens,
     may_be_evicted,
     may_be_given,
+    may_begin,
     has_room,
     reaches,
     book,

@@ -102,7 +102,8 @@ class CompiledChecker:
         ):
             kind, _, name = key.partition(" ")
             (names.of_session if kind == "session" else names.of_turn)(name)
-        for turn in (*replayer.of_turn, *replayer.elsewhere, *replayer.late, *replayer.asked):
+        launched = (*replayer.batch.awaited, *replayer.batch.launches)
+        for turn in (*replayer.of_turn, *replayer.elsewhere, *replayer.late, *replayer.asked, *launched):
             names.of_turn(turn)
         self._in_arrays = self._state.take_back(replayer)
         self._left = 0 if self._in_arrays else MOST_INTERPRETED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kvproof.conformance.replay.batch_in_flight import GIVE_UP, OF_REUSE
-from kvproof.conformance.replay.compared_fields import SHOWN, TERMS
+from kvproof.conformance.replay.compared_fields import SHOWN, STEP, TERMS
 from kvproof.conformance.replay.coverage import COUNTED, OF_A_CHECK, OF_EVICTED_PAGES, OF_EVICTED_WINDOW_PAGES
 from kvproof.conformance.replay.judge import LATE_RESULTS, LEAVES, OF_NO_TURN, WITH_ROW
 from kvproof.conformance.replay.limits import AFTER, OF_A_LEDGER
@@ -104,9 +104,10 @@ class StateArrays(NamedTuple):
     given_up: Array
     """int64[pool pages + 1], with overlap: the event at which a row let go of the page while its step ran (0: none did)."""
     turns: Array
-    """int32[turns, 5]: its own ledger, the ledger that its events are about + 1 (0: none yet), whether it was refused
-    or is over, how many results may come late, and 1 + how many of its steps were launched since its abort was asked for
-    (0: it was not)."""
+    """int64[turns, 8]: its own ledger, the ledger that its events are about + 1 (0: none yet), whether it was refused
+    or is over, how many results may come late, 1 + how many of its steps were launched since its abort was asked for
+    (0: it was not), its last launch and the one before it as numbers of events (0: none), and whether the result of the last one
+    is awaited."""
     counts: Array
     """int64[COUNTS]: numbers of the whole replay."""
     rules: Array
@@ -185,6 +186,7 @@ DECODE, RETRACT = ACTIONS.index(DECODES), ACTIONS.index(RETRACTS)
 KINDS_OF_NO_TURN = sum(1 << ACTIONS.index(name) for name in OF_NO_TURN)
 KINDS_THAT_JOIN_OR_LEAVE = sum(1 << ACTIONS.index(name) for name in ("extend", *LEAVES))
 """Bit of each event that brings a turn into the batch or takes it out."""
+KINDS_THAT_LEAVE = sum(1 << ACTIONS.index(name) for name in LEAVES)
 KINDS_THAT_LAUNCH = sum(1 << ACTIONS.index(name) for name in LAUNCHES)
 KINDS_THAT_GIVE_A_STEP = sum(1 << ACTIONS.index(name) for name in STEPS_OF_A_TURN)
 KINDS_THAT_ADMIT_OR_GIVE_BACK = sum(1 << ACTIONS.index(name) for name in ADMITS_OR_GIVES_BACK)
@@ -219,7 +221,7 @@ NO_ROW = -1
 NOT_KNOWN = -1
 """What a ledger exercised before, where it has not been weighed yet."""
 NEVER_ENDED = -(2**63)
-OWN_LEDGER, LEDGER_OF, ELSEWHERE, LATE, ASKED = range(5)
+OWN_LEDGER, LEDGER_OF, ELSEWHERE, LATE, ASKED, LAUNCHED, LAUNCHED_BEFORE, IS_AWAITED = range(8)
 
 # Places in counts.
 FREE_COUNT, TREE_COUNT, PROTECTED_COUNT, WINDOW_FREE_COUNT, WINDOW_TREE_COUNT, WINDOW_PROTECTED_COUNT = range(6)
@@ -233,7 +235,9 @@ PASSES, BARREN, PASS_STEP, NEXT_LOOK, IDLE_AT = range(23, 28)
 ASKS = 28
 BESIDE = {"evict": EVICTS, "check": CHECKS, ASKS_ABORT: ASKS}
 """How many events there were of each kind that no rule of a ledger judges."""
-FREE_BLOCKS = 29
+AWAITED, AWAITED_BEFORE = 29, 30
+"""Launches of the batch, and of batches before it, whose results are awaited."""
+FREE_BLOCKS = 31
 """First of 40 places: the first free block of 2^n entries in the arena, + 1."""
 COUNTS = FREE_BLOCKS + 40
 
@@ -256,8 +260,11 @@ SEEN_TERMS, SEEN_NO_TERMS = 1 << SHOWN_BITS[TERMS], 1 << NOT_SHOWN_BITS[TERMS]
 ROWS_SHOWN = tuple(
     next(COLUMNS[column] for column in (f"after_{name}", f"param_{name}", name, f"{name}_total") if column in COLUMNS)
     for name in SHOWN
+    if name != STEP
 )
-"""The row of the table of each value that an event may show."""
+"""The row of the table of each value that an event may show, in the order of their bits. A step stands in no row."""
+assert SHOWN[-1] == STEP
+SHOWS_STEP = 1 << SHOWN_BITS[STEP]
 BITS_AFTER = sum(1 << SHOWN_BITS[column.removeprefix("after_")] for column in AFTER)
 """Those that an event shows of its ledger."""
 

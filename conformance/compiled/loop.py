@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from kvproof.conformance.compiled import layout as at
 from kvproof.conformance.compiled.book import length_of, totals, undo
-from kvproof.conformance.compiled.in_flight import launch, let_go, reuse
+from kvproof.conformance.compiled.in_flight import (
+    await_no_more,
+    launch,
+    leave,
+    let_go,
+    may_be_launched,
+    reuse,
+    runs_twice,
+    use,
+)
 from kvproof.conformance.compiled.layout import Array, EventArrays, StateArrays
 from kvproof.conformance.compiled.liveness import ask_abort, begins_a_pass, goes_on, goes_round, runs_on, stands_still
 from kvproof.conformance.compiled.next_events import concerned, look_at
@@ -192,9 +201,14 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                 shown_last[rule, 2] = concerned(rule, shown, state)
             checked = answer[at.CHECKED] | (exercised & shown_last[rule, 2])
             with_row = (at.KINDS_WITH_ROW >> kind) & 1 == 1
+            launches = is_another == 0 and (at.KINDS_THAT_LAUNCH >> kind) & 1 == 1
+            if (launches and not may_be_launched(turn, event, events, state)) or (
+                kind == at.RESULT and runs_twice(turn, state)
+            ):
+                return at.NOT_CLEAN, event
             taken_over = -1
             if settings[at.OVERLAP] != 0 and is_another == 0:
-                if (at.KINDS_THAT_LAUNCH >> kind) & 1 == 1:
+                if launches:
                     taken_over = reuse(row_seen, event, events, state)
                     if taken_over < 0:
                         return at.NOT_CLEAN, event
@@ -221,9 +235,15 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                 with_row and tables[ledger, at.ROW] != at.NO_ROW and table[at.ROW_SEEN, event] != tables[ledger, at.ROW]
             ):
                 return at.NOT_CLEAN, event
-            if taken_over >= 0:
-                launch(row_seen, taken_over, event, events, state)
+            if launches:
+                launch(turn, new[at.PHASE] == at.DECODING, event, events, state)
+                if taken_over >= 0:
+                    use(row_seen, taken_over, event, events, state)
             if is_another == 0:
+                if kind == at.RESULT and new[at.PENDING] == 0:
+                    await_no_more(turn, state)
+                elif (at.KINDS_THAT_LEAVE >> kind) & 1 == 1:
+                    leave(turn, state)
                 goes_on(kind, ledger, begins, is_late, event, events, state)
             if is_late:
                 turns[turn, at.LATE] -= 1

@@ -22,6 +22,9 @@ def look_at(first: int, last: int, events: EventArrays, state: StateArrays) -> N
         values, bit = events.table[at.ROWS_SHOWN[place], first:last], 1 << place
         for n in range(last - first):
             shown[n] |= bit if values[n] != at.ABSENT else 0
+    steps = events.steps[first:last]
+    for n in range(last - first):
+        shown[n] |= at.SHOWS_STEP if steps[n] != at.ABSENT else 0
     for n in range(last - first):
         beyond[n] = (shown[n] & at.BITS_AFTER != 0) & (kind_bits[n] & at.KINDS_OF_A_LEDGER == 0)
     for limit in range(limits.shape[0]):

@@ -141,7 +141,8 @@ def agreement(d: Tracing, compared: Mapping[str, TracedComparison]) -> str:
     hidden = written.put(f"and i64 {_bits(due, written)}, {written.put(f'xor i64 {here}, -1')}")
     moved_up = written.put(f"shl i64 {hidden}, {len(layout.SHOWN_BITS)}")
     written.store_text(written.put(f"or i64 {shown}, {moved_up}"), "answer", layout.SHOWS)
-    agrees = d.every(*(d.some(d.no(c.is_due), c.seen == ABSENT, c.seen == c.expected) for c in compared.values()))
+    judged = (c for c in compared.values() if c.seen is not c.expected)  # else only whether it is shown is of interest
+    agrees = d.every(*(d.some(d.no(c.is_due), c.seen == ABSENT, c.seen == c.expected) for c in judged))
     return written.function(AGREES, "i1", written.value(agrees))
 
 

@@ -99,7 +99,7 @@ class State:
         self.users: Array = np.zeros(64, np.int32)
         self.launched: Array = np.zeros(64, np.int64)
         self.given_up: Array = np.zeros(pool_pages + 1 if d.overlap else 1, np.int64)
-        self.turns: Array = np.zeros((64, 5), np.int32)
+        self.turns: Array = np.zeros((64, 8), np.int64)
         self._known_turns = 0
         self.counts: Array = np.zeros(at.COUNTS, np.int64)
         self.counts[at.FREE_COUNT], self.counts[at.WINDOW_FREE_COUNT] = pool_pages, window_pages
@@ -234,7 +234,10 @@ class State:
             return BatchInFlight()
         rows = {row: number for row, number in _nonzero(self.launched) if number >= first}
         pages = {page: number for page, number in _nonzero(self.given_up) if number >= before}
-        return BatchInFlight(None if step == at.ABSENT else step, first, before, rows, pages)
+        names, was_before = list(self.names.turns), self.turns[:, at.LAUNCHED_BEFORE].tolist()
+        launches = {names[n]: (last, was_before[n]) for n, last in _nonzero(self.turns[:, at.LAUNCHED])}
+        awaited = {names[n]: launches[names[n]][0] for n, _ in _nonzero(self.turns[:, at.IS_AWAITED])}
+        return BatchInFlight(None if step == at.ABSENT else step, first, before, rows, pages, awaited, launches)
 
     def _take_back_batch(self, batch: BatchInFlight) -> None:
         self.counts[at.BATCH_STEP] = at.ABSENT if batch.step is None else batch.step
@@ -245,6 +248,12 @@ class State:
             self.launched[row] = number
         for page, number in batch.pages.items():
             self.given_up[page] = number
+        self.turns[:, [at.LAUNCHED, at.LAUNCHED_BEFORE, at.IS_AWAITED]] = 0
+        for turn, launches in batch.launches.items():
+            self.turns[self.names.turns[turn], [at.LAUNCHED, at.LAUNCHED_BEFORE]] = launches
+        for turn, number in batch.awaited.items():
+            self.turns[self.names.turns[turn], [at.LAUNCHED, at.IS_AWAITED]] = number, 1
+            self.counts[at.AWAITED if number >= batch.first else at.AWAITED_BEFORE] += 1
 
     def _hand_over_pages(self, book: PageBook) -> None:
         book._owners = {
@@ -288,7 +297,11 @@ class State:
             return False  # a state that was read from a file may say anything
         if any(steps >= LARGEST_NUMBER for steps in (*replayer.late.values(), *replayer.asked.values())):
             return False
-        if not {*replayer.of_turn, *replayer.elsewhere, *replayer.late, *replayer.asked} <= names.turns.keys():
+        launched = {*replayer.batch.awaited, *replayer.batch.launches}
+        if (
+            not {*replayer.of_turn, *replayer.elsewhere, *replayer.late, *replayer.asked, *launched}
+            <= names.turns.keys()
+        ):
             return False
         self._make_room_for_names()  # an event that stands in no column may have brought some
         self.ledgers[:], self.reports[:], self.tables[:] = 0, 0, _no_tables(len(self.tables))

@@ -14,6 +14,7 @@ from kvproof.model.explore import Run
 from kvproof.model.witness import Witness
 from kvproof.model.witness_machines import witness_of_fault
 from kvproof.spec import SPEC_VERSION
+from kvproof.spec.batch import LAUNCHES
 from kvproof.spec.faults import Fault
 from kvproof.spec.trace import STOPPED, Header, Producer
 
@@ -33,7 +34,8 @@ def save_counterexample(run: Run | None, fault: Fault, path: str | Path) -> int:
 
 
 def write_witness(witness: Witness, path: str | Path, extra: Mapping[str, Any]) -> int:
-    """`extra` is for people: neither a replay nor a drive reads it."""
+    """`extra` is for people: neither a replay nor a drive reads it. Launches have no `step`: in a run of the model no request
+    waits for another, so which of them are one batch is not known."""
     header = Header(
         spec=SPEC_VERSION,
         producer=Producer(name="kvproof-model", version=version("kvproof"), target="model"),
@@ -42,6 +44,7 @@ def write_witness(witness: Witness, path: str | Path, extra: Mapping[str, Any]) 
     )
     with write_trace(path, header) as writer:
         for event in witness.events:
-            writer.event(**{name: getattr(event, name) for name in event.model_fields_set if name != "seq"})
+            told = event.model_fields_set - {"seq", *(("step",) if event.action in LAUNCHES else ())}
+            writer.event(**{name: getattr(event, name) for name in told})
         writer.close(STOPPED)  # a run of the model may end anywhere
     return len(witness.events)

@@ -26,7 +26,9 @@ SHARED = "shared"
 """The pages of a row that are the tree's after an insert."""
 TERMS = "terms"
 """The counts that a memory check read."""
-SHOWN = (*Observed.model_fields, *COMPARED_PARAMS, SHARED, TERMS)
+STEP = "step"
+"""The step of a launch."""
+SHOWN = (*Observed.model_fields, *COMPARED_PARAMS, SHARED, TERMS, STEP)
 """All values that an event may show, by name."""
 OF_A_SESSION = frozenset(
     ("attached", *(f.name for f in FIELDS if f.metadata["group"] in ("session", "slot") and f.name in SHOWN))
@@ -38,7 +40,7 @@ OF_A_SESSION = frozenset(
 class TracedComparison:
     """One value that an event of an action may show, as terms of the ledger before (`s`) and after (`t`).
 
-    `is_due`: when it is compared, if it was seen at all. `seen`: a read of `after_NAME`, `param_NAME` or SHARED.
+    `is_due`: when it is compared, if it was seen at all. `seen`: a read of `after_NAME`, `param_NAME`, SHARED or STEP.
     """
 
     is_due: Any
@@ -63,6 +65,7 @@ def traced_comparisons(d: Tracing, action: Action) -> dict[str, TracedComparison
         action=action.event,
         params={name: d.read(f"param_{name}") for name in COMPARED_PARAMS},
         shared=d.read(SHARED),
+        step=d.read(STEP),
         after=SimpleNamespace(**{name: d.read(f"after_{name}") for name in Observed.model_fields}),
     )
     paths: list[Path[dict[str, Any]]] = d.every_path(

@@ -17,6 +17,7 @@ from kvproof.conformance.replay.window_book import WindowMoves
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle, Outcome, Value
 from kvproof.spec.actions import Action
+from kvproof.spec.batch import LAUNCHES
 from kvproof.spec.domain import larger, smaller
 from kvproof.spec.effects import Report, most_tokens
 from kvproof.spec.state import FIELDS, GHOSTS, Ledger
@@ -172,7 +173,9 @@ def comparisons(d: Integers, outcome: Outcome, event: Event) -> list[Compared]:
     if not action.of_another:
         known = outcome.before.origin_len + outcome.before.output_len
         compared.append(("fill_len", None, known, params.get("fill_len")))
-    # Of these two, only whether the event has them is judged here: the page book compares their values.
+    # Of these, only whether the event has them is judged here: others compare their values.
+    if action.event in LAUNCHES:
+        compared.append(("step", None, event.step, event.step))
     if action.event == "insert":
         compared.append(("shared", None, event.shared, event.shared))
     if action.event in ("extend", "insert"):

@@ -121,8 +121,8 @@ class Limits:
             yield f"no event has a parameter {name!r}: valid are {', '.join(sorted(PARAMS))}"
         if event.cause is not None and not self.overlap:
             yield f"this is the late result of event {event.cause}: the header says overlap false"
-        elif event.cause is not None and not 0 <= event.cause < event.seq:
-            yield f"this is the late result of event {event.cause}, which does not stand before it"
+        elif event.cause is not None and event.action != "result":
+            yield f"cause at an event {event.action!r}: only result may have it"
 
     def too_long_a_chunk(self, event: Event, before: Ledger) -> Iterator[str]:
         """What is wrong with the tokens that a prefill runs, as a sentence. `before`: the state before it, by the rules."""

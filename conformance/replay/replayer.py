@@ -50,7 +50,7 @@ from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.machine import every_invariant
 from kvproof.spec.patience import Patience
 from kvproof.spec.profiles import Profile
-from kvproof.spec.state import NONE, Ledger, is_live, pristine
+from kvproof.spec.state import NONE, RUNNING, Ledger, is_live, pristine
 from kvproof.spec.trace import Event, Header
 
 FIRST_LINE = 2
@@ -190,7 +190,7 @@ class Replayer:
             if wrong := self._from_nowhere(event, action):
                 invariants = {"I17": every_invariant()["I17"].statement}
                 return self._contradiction(line, event, wrong, key, invariants=invariants)
-            if wrong := tuple(self.limits.too_long_a_chunk(event, before)):
+            if wrong := (*self.limits.too_long_a_chunk(event, before), *self._wrong_launch(event, action, before)):
                 return self._contradiction(line, event, wrong, key)
             if reused := tuple(self._reused(event, judgement)):
                 return self._reuse(line, event, reused, key)
@@ -239,6 +239,18 @@ class Replayer:
             return ()
         return (f"all results of turn {event.turn} are known: it launched no other step",)
 
+    def _wrong_launch(self, event: Event, action: Action, before: Ledger) -> Iterator[str]:
+        """What is wrong with the step of a launch, or with the launch whose result an event is, as sentences."""
+        if event.action in LAUNCHES:
+            yield from self.batch.contradicted_by(event, overlap=self.d.overlap)
+        elif event.action == "result" and event.turn is not None:
+            yield from self.batch.runs_twice(event.turn, overlap=self.d.overlap)
+            if event.cause is None or not self.d.overlap:
+                return
+            pending = 0 if action.of_another else int(before.pending)
+            if event.cause + 1 not in self.batch.in_flight(event.turn, pending + self.late.get(event.turn, 0)):
+                yield f"this is the late result of event {event.cause}, which launched no step of turn {event.turn} in flight"
+
     def ledger_of(self, event: Event) -> str | None:
         """The ledger that an event was about which was judged; None: that of no session or request."""
         if event.session is not None:
@@ -255,7 +267,7 @@ class Replayer:
         )
 
     def _advance(self, key: str, judgement: Judgement, event: Event) -> None:
-        if self.d.overlap and not judgement.outcome.action.of_another:
+        if not judgement.outcome.action.of_another:
             self._follow_batch(self.book.table(key), judgement, event)
         self.book.commit(judgement.moves)
         after = judgement.outcome.after
@@ -297,13 +309,23 @@ class Replayer:
         )
 
     def _follow_batch(self, table: RowTable | None, judgement: Judgement, event: Event) -> None:
-        """Which rows and pages the steps in flight use. `table`: the row before the event."""
-        launched = judgement.moves.table
+        """Which steps are in flight; with overlap, also which rows and pages they use. `table`: the row before the event."""
+        launched, after = judgement.moves.table, judgement.outcome.after
+        is_known = event.action == "result" and after.pending == 0
         if event.action in LAUNCHES and launched is not None:
-            self.batch.launch(event, launched.row)
-        elif table is not None and event.action == "result" and judgement.outcome.after.pending == 0:
+            self.batch.launch(event, gives_a_token=after.phase == RUNNING)
+            if self.d.overlap:
+                self.batch.use(event, launched.row)
+            return
+        if is_known:
+            self.batch.await_no_more(event.turn)
+        elif event.action in LEAVES:
+            self.batch.leave(event.turn, overlap=self.d.overlap)
+        if not self.d.overlap or table is None:
+            return
+        if is_known:
             self.batch.know_results(table.row)
-        elif table is not None and event.action in GIVE_UP:
+        elif event.action in GIVE_UP:
             self.batch.let_go(event, table.row, table.pages)
 
     def _count_late(self, turn: str, event: str, outcome: Outcome) -> None:

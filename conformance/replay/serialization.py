@@ -74,7 +74,10 @@ def _batch(replayer: Replayer, data: Data | None) -> BatchInFlight:
     step = None if data["step"] is None else whole_number(data["step"])
     rows = {count(row): count(number) for row, number in data["rows"]}
     pages = {_page(replayer.book, page): count(number) for page, number in data["pages"]}
-    return BatchInFlight(step, count(data["first"]), count(data["before"]), rows, pages)
+    # Absent in what an older kvproof wrote: then nothing is known of what was launched.
+    awaited = {str(turn): count(number) for turn, number in data.get("awaited", {}).items()}
+    launches = {str(turn): (count(last), count(before)) for turn, (last, before) in data.get("launches", {}).items()}
+    return BatchInFlight(step, count(data["first"]), count(data["before"]), rows, pages, awaited, launches)
 
 
 def _excused(seq: Any, fault: Any) -> Excused:

@@ -1,17 +1,20 @@
-"""A row or a page that a step in flight uses goes to the batch behind it, not to a launch of its own batch: by either checker."""
+"""A row or a page that a step in flight uses goes to the batch behind it, not to a launch of its own batch; steps go up, and one
+begins when no result but those of the step before it is awaited. By either checker."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_traces import Records, edited
 
 from kvproof.conformance.compiled.choose import Chosen
-from kvproof.conformance.replay.batch_in_flight import BatchInFlight
-from kvproof.conformance.replay.replay import CONFORMS, Finding, Report, replay
-from kvproof.conformance.replay.replayer import Replayer
+from kvproof.conformance.replay.batch_in_flight import BatchInFlight, may_begin
+from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, VIOLATES, Finding, Report, replay
+from kvproof.conformance.replay.replayer import CONTRADICTS, Replayer
 from kvproof.conformance.replay.serialization import restore_state, state_as_data
 from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.spec.batch import LAUNCHES, may_be_given
@@ -118,11 +121,122 @@ def test_no_launch_takes_a_row_of_its_own_batch(path: Path, tmp_path: Path) -> N
     assert finding.cause == f"event {since} launched row {launch.row} in this step"
 
 
-def test_a_launch_without_a_step_is_of_no_known_batch(path: Path, tmp_path: Path) -> None:
+def test_a_launch_without_a_step_is_of_no_known_batch_and_its_recorder_tells_one(path: Path, tmp_path: Path) -> None:
     _, launch = first_of_next_batch(path, a_page)
+    report = judged(edited(path, lambda records: records[launch.seq + 1].pop("step"), tmp_path / "t.jsonl"))
+    assert report.first is None
+    assert report.verdict == INCOMPLETE
+    assert "step (1 times)" in report.why
+
+
+def launches_of(records: Records) -> Records:
+    return [record for record in records if record.get("action") in LAUNCHES]
+
+
+def each_launch_alone(records: Records) -> None:
+    """Each launch has a step of its own, so no batch is left to be asked about."""
+    for step, record in enumerate(launches_of(records)):
+        record["step"] = step
+
+
+def one_goes_back(records: Records) -> None:
+    launches = launches_of(records)
+    later = next(record for record in launches[len(launches) // 2 :] if record["step"] > launches[0]["step"])
+    later["step"] = launches[0]["step"] - 1
+
+
+def all_in_one(records: Records) -> None:
+    for record in launches_of(records):
+        record["step"] = 1
+
+
+STEPS = {
+    "each launch alone": (each_launch_alone, "although the result of turn"),
+    "one goes back": (one_goes_back, "the numbers of steps go up"),
+    "all in one": (all_in_one, "twice in step 1"),
+}
+
+
+@pytest.mark.parametrize("overlap", [False, True], ids=["in turn", "overlap"])
+@pytest.mark.parametrize(("change", "sentence"), STEPS.values(), ids=STEPS)
+def test_steps_that_no_scheduler_launches_violate(
+    change: Callable[[Records], None], sentence: str, overlap: bool, tmp_path: Path
+) -> None:
+    report = judged(edited(storm(tmp_path / "right.jsonl", overlap=overlap), change, tmp_path / "t.jsonl"))
+    assert report.verdict == VIOLATES
+    assert report.first is not None and report.first.rule == CONTRADICTS
+    assert sentence in report.first.pages[0]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_change_of_steps_and_causes_gets_the_same_answer(seed: int, path: Path, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+
+    def change(records: Records) -> None:
+        launches = launches_of(records)
+        chosen = chance.randrange(1, len(launches))
+        by = chance.choice((-2, -1, 1, 2, None))
+        for record in launches[chosen : chosen + chance.choice((1, 2, 9))]:
+            if by is None:
+                del record["step"]
+            else:
+                record["step"] += by
+        for result in chance.sample([r for r in records if r.get("action") == "result"], 3):
+            result["cause"] = chance.choice(launches[: chosen + 9])["seq"]
+
+    judged(edited(path, change, tmp_path / "t.jsonl"))
+
+
+def with_causes(records: Records) -> None:
+    """Results name the launch that they are of, in order. Those of chunks need not come, nor those of a retracted turn."""
+    launches: dict[str, list[int]] = {}
+    retracted = {record["turn"] for record in records if record.get("action") == "retract"}
+    for record in records:
+        if record.get("turn") in retracted:
+            continue
+        if record.get("action") in LAUNCHES and record.get("params", {}).get("last") is not False:
+            launches.setdefault(record["turn"], []).append(record["seq"])
+        elif record.get("action") == "result" and launches.get(record["turn"]):
+            record["cause"] = launches[record["turn"]].pop(0)
+
+
+def test_a_result_may_name_the_launch_that_it_is_of(path: Path, tmp_path: Path) -> None:
+    assert judged(edited(path, with_causes, tmp_path / "t.jsonl")).verdict == CONFORMS
+
+
+def of_another(result: dict[str, Any], launches: Records) -> int:
+    return next(r["seq"] for r in reversed(launches) if r["turn"] != result["turn"])
+
+
+def of_a_result_that_is_known(result: dict[str, Any], launches: Records) -> int:
+    return [r["seq"] for r in launches if r["turn"] == result["turn"]][-3]
+
+
+def of_no_launch(result: dict[str, Any], launches: Records) -> int:
+    return launches[-1]["seq"] - 1
+
+
+@pytest.mark.parametrize("cause", [of_another, of_a_result_that_is_known, of_no_launch])
+def test_a_late_result_is_of_a_launch_of_its_turn_in_flight(
+    cause: Callable[[dict[str, Any], Records], int], path: Path, tmp_path: Path
+) -> None:
+    def change(records: Records) -> None:
+        with_causes(records)
+        result = next(r for r in records if "cause" in r and r.get("after", {}).get("output_len", 0) > 3)
+        result["cause"] = cause(result, launches_of(records[: result["seq"] + 1]))
+
+    finding = found(edited(path, change, tmp_path / "t.jsonl"))
+    assert finding.rule == CONTRADICTS
     assert (
-        judged(edited(path, lambda records: records[launch.seq + 1].pop("step"), tmp_path / "t.jsonl")).verdict
-        == CONFORMS
+        f"event {finding.event.cause}, which launched no step of turn {finding.event.turn} in flight"
+        in finding.pages[0]
+    )
+
+
+def test_only_a_result_has_a_cause(path: Path, tmp_path: Path) -> None:
+    change: Callable[[Records], object] = lambda records: launches_of(records)[3].update(cause=0)  # noqa: E731
+    assert found(edited(path, change, tmp_path / "t.jsonl")).pages == (
+        "cause at an event 'decode': only result may have it",
     )
 
 
@@ -163,10 +277,15 @@ def test_what_was_used_before_the_batch_may_be_given() -> None:
     assert not may_be_given(5, 5) and not may_be_given(6, 5)
 
 
+def put(batch: BatchInFlight, launch: Event) -> None:
+    batch.launch(launch, gives_a_token=True)
+    batch.use(launch, launch.row or 0)
+
+
 def test_pages_of_the_tree_are_read_by_the_step_too() -> None:
     """The turn ends, its prefix is evicted at once, and a launch of its own batch gets the page."""
     batch = BatchInFlight()
-    batch.launch(launch(0, 1, 3), 3)
+    put(batch, launch(0, 1, 3))
     batch.let_go(leave(1, free=()), 3, [7, 8])
     assert [r.invariant for r in batch.reused_by(launch(2, 1, 4, 8), 4)] == ["I6"]
     assert not [*batch.reused_by(launch(2, 2, 4, 8), 4)]
@@ -174,7 +293,7 @@ def test_pages_of_the_tree_are_read_by_the_step_too() -> None:
 
 def test_duplicates_are_given_back_while_the_next_step_reads_them() -> None:
     batch = BatchInFlight()
-    batch.launch(launch(0, 1, 3), 3)
+    put(batch, launch(0, 1, 3))
     batch.let_go(leave(1, "insert", free=()), 3, [7])
     assert not batch.pages, "the row keeps its pages"
     batch.let_go(leave(1, "insert"), 3, [7])
@@ -183,7 +302,7 @@ def test_duplicates_are_given_back_while_the_next_step_reads_them() -> None:
 
 def test_a_known_result_ends_the_use() -> None:
     batch = BatchInFlight()
-    batch.launch(launch(0, 1, 3), 3)
+    put(batch, launch(0, 1, 3))
     batch.know_results(3)
     batch.let_go(leave(1), 3, [7])
     assert not [*batch.reused_by(launch(2, 1, 3, 7), 3)]
@@ -191,9 +310,32 @@ def test_a_known_result_ends_the_use() -> None:
 
 def test_a_page_of_two_batches_before_is_forgotten() -> None:
     batch = BatchInFlight()
-    batch.launch(launch(0, 1, 3), 3)
+    put(batch, launch(0, 1, 3))
     batch.let_go(leave(1), 3, [7, 8])
-    batch.launch(launch(2, 2, 4, 7), 4)
+    put(batch, launch(2, 2, 4, 7))
     assert batch.pages == {8: 2}
-    batch.launch(launch(3, 3, 5), 5)
+    put(batch, launch(3, 3, 5))
     assert not batch.pages
+
+
+def test_a_retracted_turn_may_be_launched_again_in_its_step_without_overlap() -> None:
+    """The step that was prepared for it never ran."""
+    batch = BatchInFlight()
+    put(batch, launch(0, 1, 3))
+    batch.leave("t", overlap=False)
+    put(batch, launch(1, 1, 3))
+    assert not [*batch.runs_twice("t", overlap=False)]
+    put(batch, launch(2, 1, 3))
+    assert [*batch.runs_twice("t", overlap=False)] == ["turn t runs twice in step 1: events 1 and 2 launched it"]
+
+
+def test_results_of_the_step_before_are_awaited_only_with_overlap() -> None:
+    assert may_begin(True, 0, 5) and not may_begin(True, 1, 0)
+    assert may_begin(False, 0, 0) and not may_begin(False, 0, 1)
+
+
+def test_where_a_step_is_not_told_it_is_not_known_whose_results_are_awaited() -> None:
+    batch = BatchInFlight()
+    put(batch, launch(0, 1, 3))
+    put(batch, launch(1, None, 4).model_copy(update={"turn": "u"}))
+    assert not batch.awaited

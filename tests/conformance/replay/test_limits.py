@@ -131,7 +131,7 @@ CONTRADICTIONS: dict[str, tuple[str, Change, str]] = {
     ),
     "an eviction by a turn": ("pressure", first("evict", turn="t"), "an evict names a session or a turn"),
     "a late result without overlap": ("chunked", first("result", cause=1), "the header says overlap false"),
-    "a late result of a later event": ("retract", late_result_of_a_later_event, "which does not stand before it"),
+    "a late result of a later event": ("retract", late_result_of_a_later_event, "which launched no step of turn"),
     "a turn of another session": ("many-sessions", of_another_session, "is of session"),
     "a step of no turn": ("many-sessions", of_no_turn, "it names no turn of session"),
     "a turn that was not created": ("many-sessions", of_no_create, "turn another was not created in session"),

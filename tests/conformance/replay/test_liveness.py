@@ -46,22 +46,29 @@ def arrives(turn: str, tokens: int = 3) -> Events:
     yield {"action": "match", "step": 0, "turn": turn, "params": {"fill_len": tokens}, "after": {"prefix_len": 0}}
 
 
-def admitted(turn: str, row: int, tokens: int = 3) -> Events:
+def admitted(turn: str, row: int, tokens: int = 3, step: int = 0) -> Events:
     yield from arrives(turn, tokens)
     pages = tuple(page_of(row, at) for at in range(tokens))
     after = {"kv_committed_len": tokens, "kv_allocated_len": tokens, "cache_protected_len": 0}
     params = {"seq_len": tokens, "last": True}
-    yield {"action": "extend", "step": 0, "turn": turn, "row": row, "params": params, "alloc": pages, "after": after}
-    yield {"action": "result", "step": 0, "turn": turn, "params": {"tokens": 1}, "after": {"output_len": 1}}
+    yield {"action": "extend", "step": step, "turn": turn, "row": row, "params": params, "alloc": pages, "after": after}
+    yield {"action": "result", "step": step, "turn": turn, "params": {"tokens": 1}, "after": {"output_len": 1}}
 
 
-def decoded(turn: str, row: int, step: int, tokens: int = 3) -> Events:
+def decoded(turn: str, row: int, step: int, tokens: int = 3, admitted_in: int = 0) -> Events:
     """The decode of a step, one a token."""
-    length = tokens + step
+    outputs = step - admitted_in
+    length = tokens + outputs
     after = {"kv_committed_len": length, "kv_allocated_len": length, "cache_protected_len": 0}
     page = (page_of(row, length - 1),)
     yield {"action": "decode", "step": step, "turn": turn, "row": row, "alloc": page, "after": after}
-    yield {"action": "result", "step": step, "turn": turn, "params": {"tokens": 1}, "after": {"output_len": step + 1}}
+    yield {
+        "action": "result",
+        "step": step,
+        "turn": turn,
+        "params": {"tokens": 1},
+        "after": {"output_len": outputs + 1},
+    }
 
 
 def page_of(row: int, at: int) -> int:
@@ -158,7 +165,7 @@ def test_each_admission_begins_the_wait_anew(tmp_path: Path) -> None:
         yield from arrives("b")
         for step in range(1, 2 * MANY):
             if step == MANY:
-                yield from admitted("c", 1)
+                yield from admitted("c", 1, step=MANY)
             yield from decoded("a", 0, step)
 
     assert judged(tmp_path / "t.jsonl", events()).findings == []
@@ -305,8 +312,10 @@ def test_a_turn_that_runs_on_after_its_abort_was_asked_for_is_found(
 
 
 def test_a_name_that_is_used_again_is_asked_nothing(tmp_path: Path) -> None:
-    again = [*is_asked_to_abort(1, 1), *admitted("a", 0), *(e for n in range(1, 9) for e in decoded("a", 0, n))]
-    assert judged(tmp_path / "t.jsonl", iter(again)).findings == []
+    again = [e for n in range(4, 12) for e in decoded("a", 0, n, admitted_in=3)]
+    assert (
+        judged(tmp_path / "t.jsonl", iter([*is_asked_to_abort(1, 1), *admitted("a", 0, step=3), *again])).findings == []
+    )
 
 
 def test_the_abort_of_a_turn_that_is_over_cannot_be_asked_for(tmp_path: Path) -> None:
