@@ -3,7 +3,7 @@
 A changed rule may ask for more than the built-in one where the implementation chooses: how much of a match it uses, how far
 ahead it reserves, when it evicts. What users and the model bring it must take: a turn and an answer of any length, any number
 of accepted drafts, an abort and a close in every state. Inserts and chunks are left to the implementation; that a prefill ends
-is asked by `model/liveness.py`.
+is asked by `model/liveness.py`. But what the tree has of an insert is known only then: a rule that inserts takes all of it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from kvproof.model.page_lemmas import Lemma, as_one_lemma
 from kvproof.model.questions import Asker, Posed
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import ACTIONS, Action
+from kvproof.spec.actions.prefill import copies_in_the_tree
 from kvproof.spec.domain import ceil_align, floor_align, larger
 from kvproof.spec.machine import LEDGER, Machine
 from kvproof.spec.state import RUNNING, Ledger
 
 EVENTS = "events"
 LEFT_TO_THE_IMPLEMENTATION = ("extend", "insert", "stash")
+OF_THE_TREE = "dup_len"
+WHATEVER_COPIES = "taken whatever copies the tree has"
 AFTER_RESULTS = ("abort", "retract")
 """What an implementation may put off until the results in flight are in."""
 
@@ -65,6 +68,8 @@ def prove_accepted_events(asker: Asker, replaced: Collection[str], machine: Mach
                 asker, EVENTS, f"{key[0]}: no two rules judge one event", partial(_pose_exclusive, among, machine)
             )
     for name in replaced:
+        if OF_THE_TREE in table[name].params:
+            yield as_one_lemma(asker, EVENTS, f"{name}: {WHATEVER_COPIES}", partial(_pose_copies, table[name], machine))
         if ACTIONS[name].event not in LEFT_TO_THE_IMPLEMENTATION:
             among = {rule.name: rule for rule in table.values() if _key(rule) == _key(ACTIONS[name])}
             what = f"{name}: taken wherever the built-in rule can be"
@@ -99,6 +104,19 @@ def _pose_taken(name: str, rules: Mapping[str, Action], machine: Machine) -> Pos
     may_wait = right.event in AFTER_RESULTS
     known = z3.Implies(s.phase == RUNNING, s.pending == 0) if may_wait else z3.BoolVal(True)
     return Posed((*assumed, *well_formed, known, _enabled(d, right, s, {**given, **first})), {(EVENTS, name): taken})
+
+
+def _pose_copies(rule: Action, machine: Machine) -> Posed:
+    """The same event with two answers of the tree: who takes it with one takes it with the other."""
+    d, s, assumed = any_state(machine)
+    given = vars(d.parameters(rule.params))
+    others = {**given, OF_THE_TREE: d.variable("length", f"another ${OF_THE_TREE}")}
+    well_formed = [d.is_well_formed(sort, of[param]) for of in (given, others) for param, sort in rule.params.items()]
+    pages = d.floor_pages(given.get("key_len", s.kv_committed_len))
+    possible = [guard.holds for of in (given, others) for guard in copies_in_the_tree(d, s, pages, of[OF_THE_TREE])]
+    taken = _enabled(d, rule, s, given)
+    assumptions = (*assumed, *well_formed, *possible, _enabled(d, rule, s, others))
+    return Posed(assumptions, {(EVENTS, WHATEVER_COPIES): taken})
 
 
 def _choices(d: Symbols, rule: Action, right: Action, s: Ledger) -> Iterator[dict[str, Any]]:

@@ -261,9 +261,27 @@ def begins_with_a_token_more(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return with_parts(_right("create", d, s, p), Begin, tokens=p.origin_len + d.one)
 
 
+@twin("arrive", "I18", "only a too long input is cut short")
+def every_request_is_cut_short(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    right = _right("arrive", d, s, p)
+    return dataclasses.replace(right, after=right.after.but(pre_aborted=d.true))
+
+
+@twin("match_slot", "I18", "only a too long input is cut short")
+def later_turn_is_cut_short(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    right = _right("match_slot", d, s, p)
+    return dataclasses.replace(right, after=right.after.but(pre_aborted=d.true))
+
+
 @twin("result", "I22", "a turn is given the tokens of the result")
 def gives_a_token_more(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return with_parts(_right("result", d, s, p), Generate, tokens=p.tokens + d.one)
+
+
+@twin("retract", "I18", "a retract is paid for with a token since the turn's prefill")
+@twin("retract_plain", "I18", "a retract is paid for with a token since the turn's prefill")
+def retracts_before_a_token(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return Step(s)
 
 
 @twin("insert", "I16", "every copy of what the tree has is freed")

@@ -161,11 +161,11 @@ ledger: what the slot holds beyond that is not the turn's
 ledger: a chunk's result is not known when it is launched
     with: overlap=True
     run: chunk_of_3 1
-    then: pending=1 chunk_known=False
+    then: pending=1 prefill_known=False
 ledger: once one is known it stays so
     with: overlap=True
     run: chunk_of_3 1; chunk_result; insert dup_len=0 key_len=1; extend seq_len=2 last=False
-    then: pending=1 chunk_known=True
+    then: pending=1 prefill_known=True
 ledger: a turn whose input is too long leaves the session and its slot
     run: turn 1; result tokens=1; finish finished_len=1; create origin_len=1 too_long=True logprob=False
     then: pre_aborted=True origin_len=1
@@ -236,17 +236,17 @@ ledger: matched again, it may hold no more than the turn before it left, and is 
 ledger: a chunk's result comes once, after its launch
     with: overlap=True
     run: chunk_of_3 1; chunk_result
-    then: pending=0 chunk_known=True
+    then: pending=0 prefill_known=True
     refused: chunk_result
 ledger: a chunk may be launched before the result of the one before is in
     with: overlap=True
     run: chunk_of_3 1; insert dup_len=0 key_len=1; extend seq_len=2 last=False
-    then: pending=2 chunk_known=False
+    then: pending=2 prefill_known=False
 ledger: the last chunk's result is the only one to wait for
     with: overlap=True
     run: chunk_of_3 1; insert dup_len=0 key_len=1; extend seq_len=2 last=False; chunk_result
     run: insert dup_len=1 key_len=2; extend seq_len=3 last=True
-    then: phase=RUNNING pending=1 chunk_known=False
+    then: phase=RUNNING pending=1 prefill_known=False
 ledger: without overlap no chunk's result is waited for
     run: chunk_of_3 1
     then: phase=PREFILL pending=0
@@ -293,7 +293,7 @@ ledger: without speculation a step gives one token
 ledger: results of chunks come one by one
     with: overlap=True
     run: chunk_of_3 1; insert dup_len=0 key_len=1; extend seq_len=2 last=False; chunk_result
-    then: pending=1 chunk_known=True
+    then: pending=1 prefill_known=True
 ledger: a retracted turn that speculates waits for its result again
     with: row_width=6 speculation=1
     run: turn 1; result tokens=1; retract; match_slot; extend seq_len=2 last=True

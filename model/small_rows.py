@@ -119,7 +119,7 @@ def _generate(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
     drafts = z3.And(z3.Or(row.d.spec_v1, row.d.spec_v2), e.tokens <= row.d.drafts + row.d.one)
     row.demand(after.phase == RUNNING, some)
     row.demand(z3.Or(e.tokens <= row.d.one, drafts))
-    row.of_turn = {"generated_len": before.generated_len + e.tokens}
+    row.of_turn = {"generated_len": before.generated_len + e.tokens, "paid": z3.Or(before.paid, some)}
 
 
 def _succeed(row: Row, e: Any, before: Ledger, after: Ledger) -> None:

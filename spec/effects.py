@@ -57,7 +57,8 @@ class Generate:
             Condition("I22", ends_input, "a chunk that does not end the input gives no token"),
             Condition("I22", self.tokens <= most_tokens(d), "no more is accepted than was drafted"),
         )
-        return s.but(generated_len=s.generated_len + self.tokens), conditions
+        paid = d.some(s.paid, d.one <= self.tokens)
+        return s.but(generated_len=s.generated_len + self.tokens, paid=paid), conditions
 
 
 @dataclass(frozen=True)
@@ -411,6 +412,8 @@ def apply_effects(d: Domain, after: Ledger, effects: tuple[Effect, ...]) -> Appl
     for effect in effects:
         ghosts, found = effect.apply(d, ghosts, after)
         conditions.extend(found)
+    if isinstance(ghosts, Ledger):  # other machines have no effects
+        ghosts = ghosts.but(paid=d.every(ghosts.paid, after.phase == RUNNING))
     return ghosts, tuple(conditions)
 
 

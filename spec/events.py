@@ -6,14 +6,14 @@ is asked here is asked of every step of the ledger, by its event and its paramet
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 from kvproof.spec.actions.action import Action, Step
 from kvproof.spec.domain import Domain, Flag, implies
 from kvproof.spec.effects import Applied, AskClose, Begin, Condition, Generate, Insert, Report, Succeed, apply_effects
-from kvproof.spec.state import FIELD_NAMES, GHOSTS, Ledger, is_live
+from kvproof.spec.state import FIELD_NAMES, GHOSTS, NONE, Ledger, is_live
 
 
 def take(d: Domain, action: Action, before: Any, step: Step, p: SimpleNamespace) -> Applied:
@@ -30,6 +30,7 @@ def asked_of_event(
     """What a step of the ledger must keep beside the conditions of its effects."""
     given = action.params
     ghosts = _same(d, before, step.after, sorted(GHOSTS))
+    yield Condition("I18", _is_cut_short_as_asked(d, before, step, p, given), "only a too long input is cut short")
     yield Condition("X4", ghosts, "a rule writes no ghost itself")
     for effect in step.effects:
         if isinstance(effect, Begin) and "origin_len" in given:
@@ -52,6 +53,11 @@ def asked_of_event(
         written = after.kv_committed_len + d.drafts + in_flight
         positions = implies(d, d.spec_v2, d.ceil_pages(written) <= after.row_end)
         yield Condition("I1", positions, "every position that a round may write has a page")
+    if action.event == "retract":
+        in_flight = d.every(d.overlap, 1 <= before.pending)
+        yield Condition(
+            "I18", d.some(before.paid, in_flight), "a retract is paid for with a token since the turn's prefill"
+        )
     if action.event == "check":
         reads = d.true if any(isinstance(effect, Report) for effect in step.effects) else d.false
         yield Condition("I2", reads, "the memory check reads its terms")
@@ -63,6 +69,13 @@ def asked_of_event(
         )
     elif action.of_another or (action.event == "create" and not any(isinstance(e, Begin) for e in step.effects)):
         yield Condition("I15", _same(d, before, after), "a turn that is refused changes nothing")
+
+
+def _is_cut_short_as_asked(d: Domain, before: Ledger, step: Step, p: SimpleNamespace, given: Mapping[str, str]) -> Flag:
+    """A turn comes with the answer to whether its input is too long, and keeps it until it ends."""
+    answered = "too_long" in given and any(isinstance(effect, Begin) for effect in step.effects)
+    asked = p.too_long if answered else before.pre_aborted
+    return implies(d, step.after.phase != NONE, step.after.pre_aborted == asked)
 
 
 def _same(d: Domain, before: Ledger, after: Ledger, fields: tuple[str, ...] | list[str] = FIELD_NAMES) -> Flag:

@@ -285,13 +285,15 @@ def late_results_change_nothing(d: Domain, s: Ledger) -> Flag:
 
 
 @invariant("I18", source="domain page; sglang-jax #994")
-def charges_cover(d: Domain, s: Ledger) -> Flag:
-    """An admission's charge covers what the allocator takes.
+def admitted_progress(d: Domain, s: Ledger) -> Flag:
+    """An admitted request can progress: its charge covers what the allocator takes, and a retract is paid for with a token.
 
-    A charge that is too small lets the allocator fail in the middle of a batch that was already admitted.
+    A charge that is too small lets the allocator fail in the middle of a batch that was already admitted. A turn that is
+    retracted again and again without a token never ends.
     """
-    # Effects name it in their side conditions.
-    return d.true
+    # Effects and events name it in their side conditions.
+    known = d.every(s.phase == RUNNING, d.some(s.prefill_known, s.pending == 0))
+    return d.every(implies(d, known, s.paid), implies(d, s.paid, s.phase == RUNNING))
 
 
 @invariant("I22", source="sglang-jax #994")

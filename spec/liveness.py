@@ -1,7 +1,9 @@
 """How a turn continues: in each of its states, the ways that lead it nearer to its end, by which rule and with which parameters.
 
 A scheduler that takes one of these ways again and again ends every turn, because each way lowers the rank, and the rank has no
-infinite descent. Nothing but a retract raises it, and each retract is paid for with a token (`spec/progress.py`).
+infinite descent. Nothing but a retract raises it, and each retract is paid for with a token (I18). Under overlap a turn may be
+retracted before the result of its prefill is in, as SGLang does. How often is not proved; a replay counts it
+(`spec/patience.py`).
 """
 
 from __future__ import annotations

@@ -89,7 +89,9 @@ def result(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
         Guard("accepted drafts have positions", s.kv_committed_len + more <= s.kv_allocated_len),
     )
     committed = s.kv_committed_len + more
-    after = s.but(output_len=s.output_len + p.tokens, kv_committed_len=committed, pending=s.pending - 1)
+    after = s.but(
+        output_len=s.output_len + p.tokens, kv_committed_len=committed, pending=s.pending - 1, prefill_known=d.true
+    )
     return Step(after, guards, (Generate(p.tokens), Write(s.kv_committed_len, committed)))
 
 
@@ -100,7 +102,7 @@ def chunk_result(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     The chunk does not end the input: nothing is sampled (sglang-jax #994).
     """
     guards = (Guard("a chunk was launched", s.pending >= 1),)
-    return Step(s.but(pending=s.pending - 1, chunk_known=d.true), guards)
+    return Step(s.but(pending=s.pending - 1, prefill_known=d.true), guards)
 
 
 @action("verify", when=lambda d, s: d.every(s.phase == RUNNING, d.spec_v1), takes={"tokens": "length"})

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from kvproof.spec.actions.action import ActionTable, Guard, Step
-from kvproof.spec.actions.prefill import insert_own
+from kvproof.spec.actions.prefill import copies_in_the_tree, insert_own
 from kvproof.spec.actions.release import release_row, release_slot
-from kvproof.spec.domain import Domain, Flag, Length, is_aligned, larger, orphan_start, smaller
+from kvproof.spec.domain import Domain, Flag, Length, larger, orphan_start, smaller
 from kvproof.spec.effects import End, Forget, Free, Succeed
 from kvproof.spec.state import PREFILL, RUNNING, WAITING, Ledger, end_turn, fill_len, is_live
 
@@ -46,6 +46,11 @@ def queued_again(d: Domain, s: Ledger) -> Ledger:
     """A retracted turn keeps its tokens and its place; its lengths become 0 and it will be matched again."""
     kept = {name: getattr(s, name) for name in ("plain", "pre_aborted", "logprob", "origin_len", "output_len")}
     return end_turn(d, s).but(phase=WAITING, **kept)
+
+
+def _is_paid_for(d: Domain, s: Ledger) -> Guard:
+    """With it, a turn may be retracted before the result of its prefill is in, as often as that happens."""
+    return Guard("without overlap the result of the prefill is known", d.some(d.overlap, s.prefill_known))
 
 
 def _over(d: Domain, s: Ledger) -> Ledger:
@@ -102,15 +107,15 @@ def finish_plain(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     One release entry: whole committed pages go to the tree (or are freed), the rest is freed, the row returns (#12224).
     """
     pages = d.floor_pages(s.kv_committed_len)
+    whole_pages, *of_inserted = copies_in_the_tree(d, s, pages, p.dup_len)
     guards = (
         Guard(
             "no more than the step in flight is late",  # of chunks, results need not be told
             d.some(s.phase == PREFILL, s.pending == 0, d.every(d.overlap, s.pending == 1)),
         ),
         Guard("a chunk cache takes nothing", d.some(d.tree, d.no(p.inserted))),
-        Guard("the tree holds whole pages", is_aligned(d, p.dup_len)),
-        Guard("duplicates are of inserted pages", d.some(d.no(p.inserted), d.floor_pages(p.dup_len) <= pages)),
-        Guard("the locked prefix is still in the tree", d.some(d.no(p.inserted), s.cache_protected_len <= p.dup_len)),
+        whole_pages,
+        *(Guard(guard.sentence, d.some(d.no(p.inserted), guard.holds)) for guard in of_inserted),
     )
     own = d.where(p.inserted, d.tokens(pages), s.cache_protected_len)
     insert = insert_own(d, s, p.inserted, pages, p.dup_len)
@@ -129,7 +134,7 @@ def retract(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     after = queued_again(d, save_slot(d, s))
     guards = (
         Guard("at most one result is not known", s.pending <= 1),
-        Guard("without overlap the result of the prefill is known", d.some(d.overlap, d.one <= s.output_len)),
+        _is_paid_for(d, s),
         Guard(KEEPS_SOME, larger(d, d.one, after.slot_cache_protected_len) < fill_len(s)),
         Guard("a pre-aborted turn ends with its prefill", d.no(s.pre_aborted)),
     )
@@ -143,7 +148,8 @@ def retract_plain(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
     It gives everything back and queues again.
     """
-    return Step(queued_again(d, s), effects=release_row(d, d.true, s.cache_protected_len, s.kv_allocated_len))
+    release = release_row(d, d.true, s.cache_protected_len, s.kv_allocated_len)
+    return Step(queued_again(d, s), (_is_paid_for(d, s),), release)
 
 
 @action("abort", when=lambda d, s: d.every(_is_session_turn(d, s), d.no(s.slot_held)), source="sglang #22790")

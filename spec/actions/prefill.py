@@ -112,7 +112,7 @@ def extend(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
         kv_committed_len=p.seq_len,
         kv_allocated_len=p.seq_len,
         pending=d.where(p.last, 1, d.where(d.overlap, s.pending + 1, 0)),
-        chunk_known=d.every(s.chunk_known, d.no(p.last)),
+        prefill_known=d.every(s.prefill_known, d.no(p.last)),
     )
     shared = d.floor_pages(s.prefix_len)
     effects = (
@@ -139,6 +139,15 @@ def insert_own(d: Domain, s: Ledger, when: Flag, pages: Count, dup_len: Length) 
     return Insert(when, pages, d.floor_pages(dup_len), d.floor_pages(s.cache_protected_len))
 
 
+def copies_in_the_tree(d: Domain, s: Ledger, pages: Count, dup_len: Length) -> tuple[Guard, ...]:
+    """How much of an insert the tree may have had already. Who inserts learns it then, and cannot choose it."""
+    return (
+        Guard("the tree holds whole pages", is_aligned(d, dup_len)),
+        Guard("duplicates are of inserted pages", d.floor_pages(dup_len) <= pages),
+        Guard("the locked prefix is still in the tree", s.cache_protected_len <= dup_len),
+    )
+
+
 def _may_insert(d: Domain, s: Ledger) -> Flag:
     """An ordinary request after each chunk; a session's first turn once, after its last chunk."""
     prompt_is_in = d.every(s.phase == RUNNING, d.no(s.slot_held), d.no(s.plain))
@@ -155,9 +164,7 @@ def insert(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """
     pages = d.floor_pages(p.key_len)
     guards = (
-        Guard("the tree holds whole pages", is_aligned(d, p.dup_len)),
-        Guard("duplicates are of inserted pages", d.floor_pages(p.dup_len) <= pages),
-        Guard("the locked prefix is still in the tree", s.cache_protected_len <= p.dup_len),
+        *copies_in_the_tree(d, s, pages, p.dup_len),
         Guard("what is inserted has its KV", d.every(p.key_len <= s.kv_committed_len, p.key_len < fill_len(s))),
         Guard("without overlap no step is prepared", d.some(d.overlap, p.key_len == s.kv_committed_len)),
         Guard(

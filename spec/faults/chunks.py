@@ -41,6 +41,6 @@ def row_is_freed_between_chunks(d: Domain, s: Ledger, p: SimpleNamespace) -> Ste
 def later_chunks_look_final(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """The chunk counter is raised for the first chunk only: later chunks look final, sample a token and append it."""
     right = chunk_result.run(d, s, p)
-    output_len = d.where(s.chunk_known, s.output_len + d.one, s.output_len)
-    sampled = Generate(d.where(s.chunk_known, d.one, d.zero))
+    output_len = d.where(s.prefill_known, s.output_len + d.one, s.output_len)
+    sampled = Generate(d.where(s.prefill_known, d.one, d.zero))
     return dataclasses.replace(right, after=right.after.but(output_len=output_len), effects=(sampled,))

@@ -45,7 +45,7 @@
 #define NO_WAY WAY(0)
 
 typedef Ledger {
-  bit is_open, closing, inflight, slot_held, plain, matched, pre_aborted, logprob, lent;
+  bit is_open, closing, inflight, slot_held, plain, matched, pre_aborted, logprob, lent, paid;
   byte checkpoint, slot_C, slot_A, slot_R;
   byte phase, origin, output, prefix, C, A, R, pending;
   byte turns, success, rows, locks, row_end, tree_end, orphans, kv_valid
@@ -54,17 +54,10 @@ typedef Ledger {
 Ledger ledger[LEDGERS];
 
 /* A retract is paid for by a token since the turn's prefill. */
-#ifdef LIVENESS
-bit paid;
-#define PAY(token) paid = token
-#define PAID (paid)
-#else
-#define PAY(token) skip
-#define PAID 1
-#endif
 #ifdef F994E
-#undef PAID
 #define PAID 1
+#else
+#define PAID S.paid
 #endif
 
 #define MIN(a, b) (((a) <= (b)) -> (a) : (b))
@@ -152,7 +145,7 @@ inline release_row(when, protected, allocated) {
 /* What remains of a ledger. */
 inline end_turn() {
   S.plain = 0; S.phase = NONE; S.matched = 0; S.pre_aborted = 0; S.logprob = 0; S.lent = 0;
-  S.origin = 0; S.output = 0; S.prefix = 0; S.C = 0; S.A = 0; S.R = 0; S.pending = 0
+  S.origin = 0; S.output = 0; S.prefix = 0; S.C = 0; S.A = 0; S.R = 0; S.pending = 0; S.paid = 0
 }
 inline drop_slot() { S.slot_held = 0; S.slot_C = 0; S.slot_A = 0; S.slot_R = 0 }
 inline over() {
@@ -165,7 +158,7 @@ inline save_slot() {
   S.slot_held = 1
 }
 inline queue_again() {
-  S.phase = WAITING; S.matched = 0; S.lent = 0; S.prefix = 0; S.C = 0; S.A = 0; S.R = 0; S.pending = 0
+  S.phase = WAITING; S.matched = 0; S.lent = 0; S.prefix = 0; S.C = 0; S.A = 0; S.R = 0; S.pending = 0; S.paid = 0
 }
 
 /* The invariants that are predicates on the ledger. */
@@ -193,6 +186,7 @@ inline holds() {
   assert(IMPLIES(HOLDS_ROW, S.rows == 1) && IMPLIES(S.phase == NONE, !S.plain));
   assert(IMPLIES(S.phase == NONE || (S.phase == WAITING && !S.lent), S.C == 0 && S.A == 0));     /* I17 */
   assert(IMPLIES(S.phase == NONE, S.output == 0));
+  assert(IMPLIES(S.phase == RUNNING && S.pending == 0, S.paid) && IMPLIES(S.paid, S.phase == RUNNING)); /* I18 */
   assert(IMPLIES(S.phase == RUNNING, S.C + 1 == FILL + S.pending));                              /* I22 */
   t1 = 0; t2 = 0; t3 = 0; t4 = 0
 }
@@ -228,7 +222,7 @@ inline holds() {
   :: d_step { WAY(len == FILL) && ((S.phase == WAITING && S.matched) || CHUNK_KEPT) && S.prefix < len && len <= FILL && len <= W -> \
        t1 = (S.phase == WAITING && !S.lent); \
        S.phase = (len == FILL -> RUNNING : PREFILL); S.pending = (len == FILL -> 1 : 0); \
-       S.matched = 0; S.C = len; S.A = len; PAY(0); \
+       S.matched = 0; S.C = len; S.A = len; \
        take_row(t1); lock(t1); share(t1, FLOOR(S.prefix)); take(CEIL(S.prefix), CEIL(len)); write(S.prefix, len) }
 
 #define MAY_INSERT \
@@ -307,14 +301,14 @@ active [PROCESSES] proctype session() {
   :: d_step { NO_WAY && FITS(FILL) && S.phase == RUNNING && S.pending == 0 && S.A < W ->  /* decode */
        t1 = S.A; t2 = S.C; S.C = S.C + 1; S.A = S.A + 1; S.pending = 1; take(CEIL(t1), CEIL(S.A)); write(t2, S.C) }
   :: d_step { S.phase == RUNNING && S.pending >= 1 ->                                     /* result */
-       S.output = S.output + 1; S.pending = S.pending - 1; PAY(1) }
+       S.output = S.output + 1; S.pending = S.pending - 1; S.paid = 1 }
   :: d_step { NO_WAY && S.phase == WAITING -> skip }                                      /* late_result */
   FOR_LEN(FINISH)
   FOR_LEN(FINISHES_PLAIN)
-  :: d_step { NO_WAY && MAY_RETRACT && S.is_open && S.pending <= 1 && 1 <= S.output && !S.pre_aborted ->  /* retract */
-       t1 = (S.pending == 0 -> S.C : FILL - 1); save_slot(); RETRACTED; forget(t1); PAY(0) }
+  :: d_step { NO_WAY && MAY_RETRACT && S.is_open && S.pending <= 1 && !S.pre_aborted ->  /* retract */
+       t1 = (S.pending == 0 -> S.C : FILL - 1); save_slot(); RETRACTED; forget(t1) }
   :: d_step { NO_WAY && MAY_RETRACT && S.plain ->                                         /* retract_plain */
-       t1 = S.R; t2 = S.A; queue_again(); release_row(1, t1, t2); PAY(0) }
+       t1 = S.R; t2 = S.A; queue_again(); release_row(1, t1, t2) }
   :: d_step { WAY(TO_ABORT) && S.is_open && LIVE && !S.slot_held ->                       /* abort_first */
        t1 = S.R; t2 = S.A; over(); release_row(1, t1, t2) }
   :: d_step { WAY(TO_ABORT) && S.is_open && LIVE && S.slot_held ->                        /* abort_nth */

@@ -56,5 +56,5 @@ def test_a_marker_that_an_abort_leaves_keeps_the_close_waiting() -> None:
 
 def test_the_states_and_the_shortest_runs_stay() -> None:
     with verifier(2, 4) as whole, verifier(2, 4, fault="F22862b") as faulty:
-        assert whole.run().states == 1845
+        assert whole.run().states == 1865
         assert faulty.run().steps == 8

@@ -51,6 +51,24 @@ def retract_trusts_the_dropped_step(d: Domain, s: Ledger, p: SimpleNamespace) ->
     return without(with_fields(right, output_len=s.output_len + d.one), Forget)
 
 
+@INTERRUPTED.wrong("retract", must="I18: a retract is paid for with a token")
+def retract_before_the_first_token(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A turn may be retracted as soon as its prefill was launched, each time again: it never gets a token."""
+    return without_guard(built_in("retract", d, s, p), "result of the prefill")
+
+
+@INTERRUPTED.wrong("retract_plain", must="I18: a retract is paid for with a token")
+def retract_request_before_its_token(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """As for a turn: an ordinary request is prefilled and retracted for ever."""
+    return without_guard(built_in("retract_plain", d, s, p), "result of the prefill")
+
+
+@INTERRUPTED.wrong("extend", must="I18: a retract is paid for with a token")
+def prefill_counts_as_known(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A prefill that was launched counts as one whose result is in: its turn may be retracted before it."""
+    return with_fields(built_in("extend", d, s, p), prefill_known=d.true)
+
+
 @INTERRUPTED.wrong("retract_plain", must="I17")
 def retracted_request_keeps_its_lengths(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A retracted request keeps its lengths though its pages are gone: its next release frees them again."""
