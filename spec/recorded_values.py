@@ -16,7 +16,7 @@ from kvproof.spec.trace import Observed
 
 Told = Mapping[str, frozenset[str]]
 """Of each rule the values that its events show: fields of `Observed`, parameters that are compared, `shared` of an insert,
-`terms` of a check, the `step` of a launch."""
+`terms` and `busy` of a check, the `step` of a launch."""
 
 _SESSION = (
     frozenset(f.name for f in FIELDS if f.metadata["group"] in ("session", "slot")) & Observed.model_fields.keys()
@@ -28,6 +28,7 @@ _RUN = _TURN | {"output_len"}
 _PREFILL = _RUN | {"prefix_len"}
 _MATCH = _TURN | {"prefix_len", "fill_len", "lent"}
 _STEP = frozenset(("step",))
+_CHECK = frozenset(("terms", "busy"))
 _RESULT = frozenset(("output_len", "tokens"))
 _ABORTS = ("abort_first", "abort_nth", "abort_queued", "abort_retracted")
 
@@ -48,10 +49,11 @@ _COMMON: Told = {
     **_rules("evict_window", "retract", "retract_plain", told=_SESSION | _TURN),
     "verify": _SESSION | _RUN,
     "finish_plain": frozenset(("finished_len",)),
-    "check": frozenset(("terms",)),
+    "check": _CHECK,
 }
 OF_REFERENCE: Told = {
     **_COMMON,
+    **{rule: _COMMON[rule] | {"prefix_id"} for rule in ("extend", "insert", "finish_plain")},
     "close": _SESSION,
     "detach": _SESSION | {"attached", "fill_len"},
     **_rules("decode", "prepare_round", told=_SESSION | _RUN | _STEP),
@@ -77,7 +79,7 @@ OF_SGLANG_JAX: Told = {
     **_rules("result", "chunk_result", told=_RESULT),
     **_LATE,
     "finish_plain": frozenset(("finished_len",)),
-    "check": frozenset(("terms",)),
+    "check": _CHECK,
 }
 OF_TARGETS: Mapping[str, Told] = {"reference": OF_REFERENCE, "sglang-jax": OF_SGLANG_JAX}
 """Targets that have no releases with profiles, by the first word of what their traces name as target."""

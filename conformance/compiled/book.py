@@ -72,7 +72,7 @@ def note_all(journal: Array, counts: Array, what: int, first: int, last: int, be
     note(journal, counts, what + ((last - first) << at.JOURNAL_TIMES), first, before)
 
 
-def totals(counts: Array) -> tuple[int, int, int, int, int, int]:
+def totals(counts: Array) -> tuple[int, int, int, int, int, int, int]:
     """The numbers of pages by owner. They stand in no journal: whoever may undo a move takes them before it."""
     return (
         counts[at.FREE_COUNT],
@@ -81,15 +81,16 @@ def totals(counts: Array) -> tuple[int, int, int, int, int, int]:
         counts[at.WINDOW_FREE_COUNT],
         counts[at.WINDOW_TREE_COUNT],
         counts[at.WINDOW_PROTECTED_COUNT],
+        counts[at.UNPLACED_COUNT],
     )
 
 
-def undo(state: StateArrays, ledger: int, before: tuple[int, int, int, int, int, int]) -> None:
+def undo(state: StateArrays, ledger: int, before: tuple[int, int, int, int, int, int, int]) -> None:
     """Put back what the journal holds, newest first, and the totals. Places are those of the ledger's page table."""
     counts, journal, pages, arena = state.counts, state.journal, state.pages, state.arena
     counts[at.FREE_COUNT], counts[at.TREE_COUNT], counts[at.PROTECTED_COUNT] = before[0], before[1], before[2]
     counts[at.WINDOW_FREE_COUNT], counts[at.WINDOW_TREE_COUNT] = before[3], before[4]
-    counts[at.WINDOW_PROTECTED_COUNT] = before[5]
+    counts[at.WINDOW_PROTECTED_COUNT], counts[at.UNPLACED_COUNT] = before[5], before[6]
     start = state.tables[ledger, at.START]
     for n in range(counts[at.JOURNAL] - 1, -1, -1):
         what, first, value = journal[n, 0] & at.JOURNAL_WHAT, journal[n, 1], journal[n, 2]
@@ -144,20 +145,27 @@ def is_in_path(pages: Array, journal: Array, counts: Array, page: int, before: i
         return False
     if above == at.UNKNOWN and before != at.UNKNOWN:
         set_page(pages, journal, counts, page, at.ABOVE, before)
+        counts[at.UNPLACED_COUNT] -= 1
         if before > 0:
             set_page(pages, journal, counts, before, at.BEHIND_IT, pages[at.BEHIND_IT, before] + 1)
     return True
 
 
-def has_prefix_id(pages: Array, journal: Array, counts: Array, page: int, told: int) -> bool:
-    """The tokens of a row up to the end of this page of the tree have this number: whether they may. It is known then."""
-    if told == at.ABSENT or page <= 0:
+def has_prefix_id(pages: Array, prefixes: Array, journal: Array, counts: Array, page: int, told: int) -> bool:
+    """The tokens of a row up to the end of this page of the tree have this number: whether they may. It is known then.
+
+    What a move that is undone leaves in `prefixes` says nothing: the page that it names has another number, or none.
+    """
+    if told == at.ABSENT or page == at.UNKNOWN:
         return True
-    known = pages[at.PREFIX_ID, page]
-    if not is_of_tokens(known, told):
+    if page == at.ROOT or told < 0 or told >= prefixes.shape[0]:
+        return False
+    known, other = pages[at.PREFIX_ID, page], prefixes[told]
+    if not is_of_tokens(known, told) or (other != 0 and other != page and pages[at.PREFIX_ID, other] == told):
         return False
     if known == 0:
         set_page(pages, journal, counts, page, at.PREFIX_ID, told)
+    prefixes[told] = page
     return True
 
 

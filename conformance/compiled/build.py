@@ -38,6 +38,7 @@ from kvproof.conformance.compiled.layout import Array, EventArrays, StateArrays
 from kvproof.conformance.compiled.rules import FUNCTIONS, RulesSource, rules_source
 from kvproof.conformance.replay.batch_in_flight import may_begin
 from kvproof.conformance.replay.liveness import has_room
+from kvproof.conformance.replay.prefix_tree import may_have_a_copy
 from kvproof.conformance.replay.window_book import reaches
 from kvproof.model.cache_folder import cache_folder, require_ours
 from kvproof.model.compiled.machine_code import host_processor, loaded, object_code, target_machine
@@ -110,6 +111,7 @@ LOOP = (
     may_be_evicted,
     may_be_given,
     may_begin,
+    may_have_a_copy,
     has_room,
     reaches,
     book,

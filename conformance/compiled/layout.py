@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kvproof.conformance.replay.batch_in_flight import GIVE_UP, OF_REUSE
+from kvproof.conformance.replay.compared_fields import BUSY as SHOWN_BUSY
 from kvproof.conformance.replay.compared_fields import SHOWN, STEP, TERMS
 from kvproof.conformance.replay.coverage import COUNTED, OF_A_CHECK, OF_EVICTED_PAGES, OF_EVICTED_WINDOW_PAGES
 from kvproof.conformance.replay.judge import LATE_RESULTS, LEAVES, OF_NO_TURN, WITH_ROW
@@ -85,12 +86,17 @@ class StateArrays(NamedTuple):
     """int64[len(SETTINGS)]: the configuration."""
     limits: Array
     """int32[limits, 4]: a row of the table, the actions whose events may have it (a bit each), its lowest and highest number."""
+    contraries: Array
+    """int32[contraries, 5]: a row of the table, the actions (a bit each), the lowest number that is not there, the other row and
+    what that says."""
     list_limits: Array
     """int64[4]: of ALLOC, FREED, WINDOW_ALLOC and WINDOW_FREED the actions whose events may have it."""
     ledgers: Array
     """int64[ledgers, fields]: a row is a ledger; all zero is the pristine one."""
     tables: Array
     """int64[ledgers, 11]: the page table of a ledger's row in the arena, and what else is known of it."""
+    prefixes: Array
+    """int32[numbers]: the page that the prefix of this number ended with when it was shown last (0: it was not)."""
     arena: Array
     """int32[...]: page tables, in blocks."""
     pages: Array
@@ -237,7 +243,9 @@ BESIDE = {"evict": EVICTS, "check": CHECKS, ASKS_ABORT: ASKS}
 """How many events there were of each kind that no rule of a ledger judges."""
 AWAITED, AWAITED_BEFORE = 29, 30
 """Launches of the batch, and of batches before it, whose results are awaited."""
-FREE_BLOCKS = 31
+UNPLACED_COUNT = 31
+"""Pages of the tree of which it is not known what they continue."""
+FREE_BLOCKS = 32
 """First of 40 places: the first free block of 2^n entries in the arena, + 1."""
 COUNTS = FREE_BLOCKS + 40
 
@@ -256,6 +264,7 @@ NOT_SHOWN_BITS = {name: len(SHOWN) + place for place, name in enumerate(SHOWN)}
 assert 2 * len(SHOWN) < 63
 CHECK_SHOWN_ROW = SHOWN_ROWS + CHECK_RULE
 SEEN_TERMS, SEEN_NO_TERMS = 1 << SHOWN_BITS[TERMS], 1 << NOT_SHOWN_BITS[TERMS]
+SEEN_BUSY, SEEN_NO_BUSY = 1 << SHOWN_BITS[SHOWN_BUSY], 1 << NOT_SHOWN_BITS[SHOWN_BUSY]
 
 ROWS_SHOWN = tuple(
     next(COLUMNS[column] for column in (f"after_{name}", f"param_{name}", name, f"{name}_total") if column in COLUMNS)
@@ -288,7 +297,10 @@ KIND_BIT, BEYOND, SHOWN_HERE = (COLUMNS[name] for name in ("kind_bit", "beyond",
 AT_ONCE = 256
 """How many events are looked at column by column before they are judged."""
 ROW_SEEN, ADMITTED, TERMS_SEEN = (COLUMNS[name] for name in ("row", "param_admitted", "terms_total"))
-PREFIX_ID_SEEN = COLUMNS["param_prefix_id"]
+PREFIX_ID_SEEN, SHARED_SEEN, OWN_CHECK_OK = (
+    COLUMNS[name] for name in ("param_prefix_id", "shared", "param_own_check_ok")
+)
+SHOWS_PREFIX_ID = 1 << SHOWN_BITS["prefix_id"]
 WINDOW_TERMS_SEEN = COLUMNS["window_terms_total"]
 SEQ_LEN, BUSY, IDLE_PASSES = (COLUMNS[f"param_{name}"] for name in ("seq_len", "busy", "idle_passes"))
 FREE_LIST_SEEN, WINDOW_FREE_LIST_SEEN = COLUMNS["free_list"], COLUMNS["window_free_list"]

@@ -47,6 +47,8 @@ def bring_terms_up_to_date(events: EventArrays, state: StateArrays) -> None:
 def check_memory(event: int, events: EventArrays, state: StateArrays) -> bool:
     """The terms that the implementation read, and its free lists, are the true ones."""
     table, settings, counts = events.table, state.settings, state.counts
+    if table[at.OWN_CHECK_OK, event] == 0:  # right terms add up
+        return False
     if table[at.IDLE_PASSES, event] != at.ABSENT or (table[at.BUSY, event] == 0 and counts[at.LIVE_TURNS] > 0):
         return False
     if table[at.TERMS_SEEN, event] != at.ABSENT:
@@ -137,11 +139,12 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             if not check_memory(event, events, state):
                 return at.NOT_CLEAN, event
             counts[at.CHECKS] += 1
+            shows_busy = at.SEEN_BUSY if table[at.BUSY, event] != at.ABSENT else at.SEEN_NO_BUSY
             if table[at.TERMS_SEEN, event] != at.ABSENT:
                 count_seen(seen, at.CHECK_RULE, at.SEEN_BY_CHECK)
-                count_seen(seen, at.CHECK_SHOWN_ROW, at.SEEN_TERMS)
+                count_seen(seen, at.CHECK_SHOWN_ROW, at.SEEN_TERMS | shows_busy)
             else:
-                count_seen(seen, at.CHECK_SHOWN_ROW, at.SEEN_NO_TERMS)
+                count_seen(seen, at.CHECK_SHOWN_ROW, at.SEEN_NO_TERMS | shows_busy)
         elif kind == at.ASK_ABORT:
             if not ask_abort(event, events, state):
                 return at.NOT_CLEAN, event
@@ -220,7 +223,8 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                     let_go(ledger, event, state)
                 elif kind == at.RESULT and new[at.PENDING] == 0:
                     state.launched[row_before] = 0
-            if n_moved > 0 or moves[0, 0] != 0 or length_of(events, at.SHARED, event) > 0:
+            names_a_prefix = table[at.SHOWN_HERE, event] & at.SHOWS_PREFIX_ID != 0
+            if n_moved > 0 or moves[0, 0] != 0 or names_a_prefix or length_of(events, at.SHARED, event) > 0:
                 at_most = n_moved + 2 * (tables[ledger, at.LENGTH] + length_of(events, at.SHARED, event))
                 if (
                     12 * at_most + 64 > journal.shape[0]

@@ -33,6 +33,13 @@ def look_at(first: int, last: int, events: EventArrays, state: StateArrays) -> N
         for n in range(last - first):
             is_wrong = (kind_bits[n] & actions == 0) | (values[n] < lowest) | (values[n] > highest)
             beyond[n] |= is_wrong & (values[n] != at.ABSENT)
+    contraries = state.contraries
+    for contrary in range(contraries.shape[0]):
+        values, actions = events.table[contraries[contrary, 0], first:last], contraries[contrary, 1]
+        lowest, others = contraries[contrary, 2], events.table[contraries[contrary, 3], first:last]
+        said = contraries[contrary, 4]
+        for n in range(last - first):
+            beyond[n] |= (kind_bits[n] & actions != 0) & (values[n] >= lowest) & (others[n] == said)
 
 
 def concerned(rule: int, shown: int, state: StateArrays) -> int:

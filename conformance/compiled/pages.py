@@ -34,6 +34,7 @@ from kvproof.conformance.compiled.places import (
     take_windows,
 )
 from kvproof.conformance.compiled.rule_calls import ask
+from kvproof.conformance.replay.prefix_tree import may_have_a_copy
 from kvproof.conformance.replay.window_book import reaches
 from kvproof.spec.tree import may_be_evicted
 
@@ -59,7 +60,8 @@ def share_pages(ledger: int, length: int, event: int, events: EventArrays, state
         arena[start + position] = page
         before = page
     pin(arena, start, 0, length, 1, pages, state.journal, counts)
-    return has_prefix_id(pages, state.journal, counts, before, events.table[at.PREFIX_ID_SEEN, event])
+    told = events.table[at.PREFIX_ID_SEEN, event]
+    return has_prefix_id(pages, state.prefixes, state.journal, counts, before, told)
 
 
 def is_in_tree(page: int, pages: Array) -> bool:
@@ -95,6 +97,9 @@ def give_up_duplicate(
     if not give_back(arena, start, position, position + 1, ledger, pages, journal, counts):
         return -1
     if position >= length_of(events, at.SHARED, event):
+        behind = counts[at.TREE_COUNT] if before == at.ROOT else pages[at.BEHIND_IT, max(before, 0)]
+        if before != at.UNKNOWN and not may_have_a_copy(behind, counts[at.UNPLACED_COUNT]):
+            return -1
         return release_window(pages, windows, journal, counts, page)
     kept, window = int(shared[position]), int(pages[at.WINDOW_OF, page])
     if not is_in_tree(kept, pages) or not is_in_path(pages, journal, counts, kept, before):
@@ -202,9 +207,10 @@ def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, sta
             if not hand_to_tree(arena, start, same, first, before, ledger, pages, journal, counts):
                 return False
             last_in_tree = int(arena[start + first - 1]) if same < first else before
-            if not has_prefix_id(pages, journal, counts, last_in_tree, table[at.PREFIX_ID_SEEN, event]):
+            if not has_prefix_id(pages, state.prefixes, journal, counts, last_in_tree, table[at.PREFIX_ID_SEEN, event]):
                 return False
-            if table[at.ACTION, event] == at.AN_INSERT and not shows_row(arena, start, length, n_shared, scratch):
+            shows_pages = table[at.ACTION, event] == at.AN_INSERT and table[at.SHARED_SEEN, event] != at.ABSENT
+            if shows_pages and (n_shared != first or not shows_row(arena, start, length, n_shared, scratch)):
                 return False
             pin(arena, start, tree_end, first, 1, pages, journal, counts)
             tree_end = first
@@ -212,7 +218,8 @@ def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, sta
             pin(arena, start, 0, min(tree_end, length), -1, pages, journal, counts)
             row, length, tree_end = at.NO_ROW, 0, 0
         n += 1
-    if taken != n_alloc or taken != n_window or (n_shared > 0 and not takes_over):
+    names_a_prefix = table[at.PREFIX_ID_SEEN, event] != at.ABSENT
+    if taken != n_alloc or taken != n_window or ((n_shared > 0 or names_a_prefix) and not takes_over):
         return False
     if with_row and row != at.NO_ROW and table[at.ROW_SEEN, event] != row:
         return False
@@ -256,7 +263,7 @@ def evict_pages(event: int, events: EventArrays, state: StateArrays) -> bool:
     if followed and not evict_windows(gone, event, events, state):
         return False
     for run in range(events.begins[at.FREED, event], events.ends[at.FREED, event]):
-        left_the_tree(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1]), pages)
+        left_the_tree(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1]), pages, counts)
     return True
 
 

@@ -98,6 +98,7 @@ def hand_to_tree(
     owner = ledger + at.OWNED_FROM
     with_window = 0
     place = first
+    counts[at.UNPLACED_COUNT] += int(first < last and before == at.UNKNOWN)
     if first < last and before > 0:
         set_page(pages, journal, counts, before, at.BEHIND_IT, pages[at.BEHIND_IT, before] + 1)
     while place < last:
@@ -159,8 +160,9 @@ def evict_run(first: int, last: int, pages: Array, windows: Array, journal: Arra
     return page == last, gone
 
 
-def left_the_tree(first: int, last: int, pages: Array) -> None:
+def left_the_tree(first: int, last: int, pages: Array, counts: Array) -> None:
     """Nothing is known any more of the prefixes of a run of evicted pages."""
     for page in range(first, last):
+        counts[at.UNPLACED_COUNT] -= int(pages[at.ABOVE, page] == at.UNKNOWN)
         pages[at.ABOVE, page] = 0
         pages[at.PREFIX_ID, page] = 0

@@ -18,7 +18,7 @@ from kvproof.conformance.compiled.columns import EventBatch, Names
 from kvproof.conformance.compiled.coverage_bits import coverage_of, write_coverage
 from kvproof.conformance.compiled.layout import Array
 from kvproof.conformance.replay.batch_in_flight import BatchInFlight
-from kvproof.conformance.replay.limits import Limits
+from kvproof.conformance.replay.limits import CONTRARIES, Limits
 from kvproof.conformance.replay.owner_counts import FULL, OWNERS, WINDOW, Load, Pool, Pools
 from kvproof.conformance.replay.page_book import FREE, TREE, PageBook, RowTable
 from kvproof.conformance.replay.passes import Passes
@@ -35,6 +35,8 @@ from kvproof.spec.tree import ROOT, UNKNOWN
 MOST_PAGES = 2**26
 """Pages of a pool for which arrays are made; and rows."""
 MOST_ROWS = 2**22
+MOST_PREFIXES = 2**22
+"""Numbers of prefixes that the arrays take. A recorder numbers them as they appear; events with larger ones are interpreted."""
 LARGEST = 2**40
 """Numbers of a ledger that the arrays take: sums and products of them stay within 64 bits."""
 PATIENCE = Patience()
@@ -49,12 +51,22 @@ def fits(d: Integers, pool_pages: int, window_pages: int) -> bool:
     )
 
 
+def bits(actions: Iterable[str]) -> int:
+    return sum(1 << EVENTS.index(name) for name in actions)
+
+
+def contraries_in_arrays() -> Array:
+    """As the loop takes them."""
+
+    def said(value: int | None) -> int:
+        return at.ABSENT if value is None else value
+
+    rows = [(at.COLUMNS[c.column], bits(c.actions), c.lowest, at.COLUMNS[c.other], said(c.value)) for c in CONTRARIES]
+    return np.array(rows, np.int32)
+
+
 def arrays_of(limits: Limits) -> tuple[Array, Array]:
     """As the loop takes them: those of numbers, those of lists."""
-
-    def bits(actions: Iterable[str]) -> int:
-        return sum(1 << EVENTS.index(name) for name in actions)
-
     numbers = [(at.COLUMNS[n.column], bits(n.actions), n.lowest, n.highest) for n in limits.numbers]
     assert [at.LISTS[limit.column] for limit in limits.lists] == [*range(len(limits.lists))]
     return np.array(numbers, np.int32), np.array([bits(limit.actions) for limit in limits.lists], np.int64)
@@ -90,9 +102,11 @@ class State:
         self.d = d
         self.settings = settings_of(d, window_pages, limits.longest_chunk, limits.rows, patience)
         self.limits, self.list_limits = arrays_of(limits)
+        self.contraries = contraries_in_arrays()
         self.names = Names()
         self.ledgers: Array = np.zeros((64, len(at.FIELDS)), np.int64)
         self.tables: Array = _no_tables(64)
+        self.prefixes: Array = np.zeros(1024, np.int32)
         self.arena: Array = np.zeros(1024, np.int32)
         self.pages: Array = np.zeros((7, pool_pages + 1), np.int32)
         self.windows: Array = np.zeros((2, window_pages + 1), np.int32)
@@ -129,6 +143,9 @@ class State:
         rows = int(events.arrays.table[at.ROW_SEEN, : len(events)].max(initial=0)) + 1
         if len(self.users) < rows <= MOST_ROWS:
             self.users, self.launched = _grown(self.users, rows), _grown(self.launched, rows)
+        prefixes = int(events.arrays.table[at.PREFIX_ID_SEEN, : len(events)].max(initial=0)) + 1
+        if len(self.prefixes) < prefixes <= MOST_PREFIXES:
+            self.prefixes = _grown(self.prefixes, 2 * prefixes)
         longest = events.longest_list
         if longest > self.scratch.shape[1]:
             self.scratch = np.zeros((3, longest), np.int32)
@@ -360,10 +377,16 @@ class State:
             self.pages[at.BEHIND_IT, above] += above != ROOT
         for page, told in book.prefixes.ids():
             self.pages[at.PREFIX_ID, page] = told
+        largest = max((told for _, told in book.prefixes.ids() if told < MOST_PREFIXES), default=0)
+        self.prefixes = np.zeros(max(2 * largest, len(self.prefixes)), np.int32)
+        for page, told in book.prefixes.ids():
+            if told < len(self.prefixes):
+                self.prefixes[told] = page
         has_window = self.pages[at.WINDOW_OF, 1:] != 0
         in_tree = self.pages[at.OWNER, 1:] == at.OWNED_BY_TREE
         self.counts[at.FREE_COUNT], self.counts[at.TREE_COUNT] = book.count(FREE), book.count(TREE)
         self.counts[at.PROTECTED_COUNT] = book.protected
+        self.counts[at.UNPLACED_COUNT] = book.count(TREE) - book.prefixes.placed()
         self.counts[at.WINDOW_FREE_COUNT] = book.window.free_count()
         is_pinned = self.pages[at.PINS, 1:] > 0
         self.counts[at.WINDOW_TREE_COUNT] = int((has_window & in_tree).sum())

@@ -20,15 +20,17 @@ from kvproof.spec.invariants import Invariant
 from kvproof.spec.state import FIELDS, Ledger
 from kvproof.spec.trace import Observed
 
-COMPARED_PARAMS = ("admitted", "inserted", "fill_len", "tokens", "finished_len", "prefix_id")
+COMPARED_PARAMS = ("admitted", "inserted", "fill_len", "tokens", "finished_len", "prefix_id", "key_len", "dup_len")
 """Parameters that are compared like a field of `after`."""
 SHARED = "shared"
 """The pages of a row that are the tree's after an insert."""
 TERMS = "terms"
 """The counts that a memory check read."""
+BUSY = "busy"
+"""Whether a memory check says that a batch is there."""
 STEP = "step"
 """The step of a launch."""
-SHOWN = (*Observed.model_fields, *COMPARED_PARAMS, SHARED, TERMS, STEP)
+SHOWN = (*Observed.model_fields, *COMPARED_PARAMS, SHARED, TERMS, BUSY, STEP)
 """All values that an event may show, by name."""
 OF_A_SESSION = frozenset(
     ("attached", *(f.name for f in FIELDS if f.metadata["group"] in ("session", "slot") and f.name in SHOWN))

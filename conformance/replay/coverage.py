@@ -23,6 +23,7 @@ from types import CodeType
 from typing import Any
 
 from kvproof.conformance.replay.compared_fields import (
+    BUSY,
     OF_A_SESSION,
     TERMS,
     invariants_about,
@@ -291,8 +292,9 @@ class Counting:
         """The tree evicts, or the memory is checked."""
         self._coverage.actions[event.action] += 1
         if event.action == "check" and event.params.get("idle_passes") is None:
-            counts = self._coverage.not_shown if event.terms is None else self._coverage.shown
-            counts[f"check.{TERMS}"] += 1
+            for name, seen in ((TERMS, event.terms), (BUSY, event.params.get("busy"))):
+                counts = self._coverage.not_shown if seen is None else self._coverage.shown
+                counts[f"check.{name}"] += 1
         exercised = [
             *(OF_A_CHECK if event.action == "check" and event.terms is not None else ()),
             *(OF_EVICTED_PAGES if event.action == "evict" and event.free else ()),

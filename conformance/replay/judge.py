@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -18,9 +18,9 @@ from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle, Outcome, Value
 from kvproof.spec.actions import Action
 from kvproof.spec.batch import LAUNCHES
-from kvproof.spec.domain import larger, smaller
+from kvproof.spec.domain import Domain, larger, smaller
 from kvproof.spec.effects import Report, most_tokens
-from kvproof.spec.state import FIELDS, GHOSTS, Ledger
+from kvproof.spec.state import FIELDS, GHOSTS, WAITING, Ledger
 from kvproof.spec.trace import Event
 
 ENDS = ("finish", "abort")
@@ -67,6 +67,8 @@ ABOUT = {
     "checkpoint_len": "I14",
     "fill_len": "I14",
     "inserted": "I1",
+    "key_len": "I12",
+    "dup_len": "I16",
     "slot_held": "I16",
     "lent": "I5",
     "slot_kv_committed_len": "I8",
@@ -178,10 +180,34 @@ def comparisons(d: Integers, outcome: Outcome, event: Event) -> list[Compared]:
         compared.append(("step", None, event.step, event.step))
     if action.event == "insert":
         compared.append(("shared", None, event.shared, event.shared))
-    if action.event in ("extend", "insert"):
+    if _names_a_prefix(d, outcome, params):
         told = params.get("prefix_id")
         compared.append(("prefix_id", None, told, told))
-    return compared
+    return [*compared, *_taken_by_the_tree(d, outcome, params)]
+
+
+def _names_a_prefix(d: Domain, outcome: Outcome, params: Mapping[str, Any]) -> bool:
+    """Whether the row begins with pages of the tree that this event put there, or that it handed over."""
+    before, after, event = outcome.before, outcome.after, outcome.action.event
+    if event == "extend":
+        return bool(before.phase == WAITING and not before.lent and d.floor_pages(before.prefix_len) >= 1)
+    if event == "insert":
+        return bool(d.floor_pages(after.cache_protected_len) >= 1)
+    kept, pages = params.get("finished_len"), d.floor_pages(before.kv_committed_len)
+    if event not in ENDS or "inserted" not in outcome.action.params or kept is None:
+        return False
+    # A round that overshot is cut off: more pages than tokens.
+    return bool(params.get("inserted") == 1 and pages >= 1 and d.tokens(pages) <= before.origin_len + kept)
+
+
+def _taken_by_the_tree(d: Domain, outcome: Outcome, params: Mapping[str, Any]) -> Iterator[Compared]:
+    """What an insert or an end says of the tree and no rule reads: of a rule that takes nothing, or all."""
+    action, committed = outcome.action, outcome.before.kv_committed_len
+    if action.event in ENDS and "dup_len" not in action.params:
+        yield "dup_len", None, d.zero, params.get("dup_len")
+    if action.event in ENDS and "key_len" not in action.params:
+        whole = committed if "inserted" in action.params else d.zero
+        yield "key_len", None, whole, params.get("key_len")
 
 
 def _at_most(d: Integers, name: str, most: Any, seen: Any) -> Compared:

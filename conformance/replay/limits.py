@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kvproof.conformance.replay.judge import ENDS
+from kvproof.conformance.replay.judge import ENDS, SLOT_LENGTHS
 from kvproof.conformance.traces.columnar_schema import (
     ACTIONS,
     FLAGS_AFTER,
@@ -70,6 +70,33 @@ class Limit:
         return f"{self.column} is {value}, it must be {bounds}: the header says {self.header}"
 
 
+@dataclass(frozen=True)
+class Contrary:
+    """A column that is not there, or below `lowest`, at events of these actions in which `other` is `value`."""
+
+    column: str
+    actions: Collection[str]
+    other: str
+    value: int | None
+    lowest: int = 0
+
+    def broken_by(self, event: Event) -> str | None:
+        """What is wrong with an event, as a sentence."""
+        shown, other = value_of(event, self.column), value_of(event, self.other)
+        if event.action not in self.actions or shown is None or shown < self.lowest or other != self.value:
+            return None
+        but = "without" if self.value is None else f"although it says {bool(self.value)} for"
+        return f"{self.column} is {shown} at an event {event.action!r} {but} {self.other}"
+
+
+CONTRARIES = (
+    *(Contrary(f"after_{name}", OF_A_LEDGER, "after_slot_held", 0) for name in SLOT_LENGTHS),
+    Contrary("param_dup_len", ENDS, "param_inserted", 0, lowest=1),
+    *(Contrary(f"param_{name}", ("abort",), "param_inserted", None, lowest=1) for name in ("dup_len", "key_len")),
+)
+"""Lengths of a slot that is not held; what the tree had, or took, of a turn of which it took nothing."""
+
+
 class Limits:
     """Those of one header."""
 
@@ -114,6 +141,11 @@ class Limits:
             yield from (
                 f"{column} at an event {event.action!r}, which is of no session and no turn" for column in shown
             )
+        yield from (wrong for contrary in CONTRARIES if (wrong := contrary.broken_by(event)) is not None)
+        own = event.params.get("own_check_ok")
+        if own is not None and event.terms is not None and own != (balanced := _balance(event)):
+            add_up = "add up" if balanced else "do not add up"
+            yield f"own_check_ok is {own}, and the terms that the check read {add_up} to their totals"
         for limit in self.lists:
             if getattr(event, limit.column) and (wrong := limit.broken_by(event.action, 0)):
                 yield wrong
@@ -131,6 +163,12 @@ class Limits:
             tokens = (event.params.get("seq_len") or 0) - start
             if tokens > self.longest_chunk:
                 yield f"a prefill of {tokens} tokens: the header says chunked_prefill_size {self.longest_chunk}"
+
+
+def _balance(event: Event) -> bool:
+    """Whether the terms of each pool that a check read add up to its total: what the implementation's own check asks."""
+    read = (terms for terms in (event.terms, event.window_terms) if terms is not None)
+    return all(sum(vars(terms).values()) - terms.total == terms.total for terms in read)
 
 
 def value_of(event: Event, column: str) -> int | None:

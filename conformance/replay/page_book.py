@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from kvproof.conformance.replay.prefix_tree import PrefixMoves, PrefixTree
+from kvproof.conformance.replay.prefix_tree import PrefixMoves, PrefixTree, may_have_a_copy
 from kvproof.conformance.replay.window_book import WindowBook, WindowMoves, reaches
 from kvproof.model.integers import Integers
 from kvproof.spec.effects import DropRow, Effect, Free, FreeByLoc, FreeWindow, Insert, Share, Take, TakeRow
@@ -142,6 +142,10 @@ class PageBook:
             self._compare_row(moves, event.shared, event.action)
             if len(event.shared) > (len(moves.table.pages) if moves.table is not None else 0):
                 moves.problems.append(Problem("I12", f"the {event.action} shows more pages than its row has"))
+        if event.params.get("prefix_id") is not None and not takes_over:
+            moves.problems.append(
+                Problem("I12", f"the {event.action} numbers a prefix and puts none into the tree or the row")
+            )
         moves.problems += [Problem("I1", sentence) for sentence in moves.window.problems]
         return moves
 
@@ -321,6 +325,7 @@ class PageBook:
                 moves.freed.append(page)
                 moves.owners[page] = FREE
                 if kept is None:
+                    self._look_for_a_copy(moves, page, before)
                     self.window.release(moves.window, [page])
                 else:
                     self.window.hand_on(moves.window, page, kept, event.window_free)
@@ -332,8 +337,20 @@ class PageBook:
                 before = kept or UNKNOWN
         moves.table.tree_end = insert.pages
         self._show_id(moves, before, event)
-        if event.action == "insert":
-            self._compare_row(moves, event.shared or (), event.action)
+        if event.action == "insert" and event.shared is not None:
+            self._compare_row(moves, event.shared, event.action)
+            if len(event.shared) != insert.pages:
+                sentence = f"the insert shows {len(event.shared)} pages of the tree, its row begins with {insert.pages}"
+                moves.problems.append(Problem("I12", sentence))
+
+    def _look_for_a_copy(self, moves: Moves, page: int, before: int) -> None:
+        """The tree has a page that may be the one of which this page is a copy, and which no event names."""
+        in_tree = self.count(TREE)
+        behind = in_tree if before == ROOT else self.prefixes.behind(before)
+        if before != UNKNOWN and not may_have_a_copy(behind, in_tree - self.prefixes.placed()):
+            where = f"behind page {before}" if before != ROOT else "at the begin of a prefix"
+            sentence = f"page {page} is given up as a copy, and the tree has no page {where}"
+            moves.problems.append(Problem("I16", sentence, page, moves.key, FREE))
 
     def _given_up_at(self, moves: Moves, before: int, given_up: list[int]) -> int:
         """Of the tree's pages that go back the one that stood behind the page `before`; the first where that is not known."""

@@ -6,7 +6,7 @@ page of the tree for a duplicate, as at the end of a request, the page behind it
 event shows it. What is unknown agrees with everything. The rules are those of `spec/tree.py`.
 
 What a path holds is not known from pages: the matched pages of another prompt are a path, too. A recorder may number
-prefixes by their tokens (`prefix_id`). Then all that events tell of one prefix must agree.
+prefixes by their tokens (`prefix_id`). Then all that events tell of one prefix must agree, and it is one path of the tree.
 """
 
 from __future__ import annotations
@@ -16,6 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kvproof.spec.tree import ROOT, UNKNOWN, is_continued, is_of_tokens
+
+
+def may_have_a_copy(behind: int, unplaced: int) -> bool:
+    """A page is freed as a copy only where the tree has one that may be the same: known to stand there, or of unknown place."""
+    return behind > 0 or unplaced > 0
 
 
 @dataclass
@@ -40,11 +45,14 @@ class PrefixTree:
         """Page -> how many pages of the tree are known to continue it."""
         self._ids: dict[int, int] = {}
         """Page of the tree -> the number of the prefix that ends with it, if an event told one."""
+        self._pages: dict[int, int] = {}
+        """The same, number -> page."""
 
     def copy(self) -> PrefixTree:
         """Another tree of the same state, which may go on by itself."""
         other = PrefixTree()
         other._above, other._behind, other._ids = self._above.copy(), self._behind.copy(), self._ids.copy()
+        other._pages = self._pages.copy()
         return other
 
     def known(self) -> Iterable[tuple[int, int]]:
@@ -58,6 +66,7 @@ class PrefixTree:
     def set_known(self, above: Mapping[int, int], ids: Mapping[int, int]) -> None:
         """Begin with this."""
         self._above, self._ids = dict(above), dict(ids)
+        self._pages = {told: page for page, told in self._ids.items()}
         self._behind = Counter(page for page in self._above.values() if page != ROOT)
 
     def above(self, moves: PrefixMoves, page: int) -> int:
@@ -81,8 +90,12 @@ class PrefixTree:
 
     def show_id(self, moves: PrefixMoves, page: int, told: int | None) -> str:
         """A row's prefix that ends with this page of the tree has this number; what is wrong with that, as a sentence."""
-        if told is None or page <= ROOT:
+        if told is None or page == UNKNOWN:
             return ""
+        if page == ROOT:
+            return f"it has no page of the tree, and is number {told}"
+        if (other := self._pages.get(told)) not in (None, page) and other not in moves.replaced:
+            return f"number {told} is the prefix that ends with page {other} in the tree, and ends with page {page} in the row"
         if not is_of_tokens(self._ids.get(page, 0), told):
             return f"the prefix that ends with page {page} is number {self._ids[page]} in the tree, and number {told} in the row"
         moves.ids[page] = told
@@ -106,21 +119,30 @@ class PrefixTree:
         if moves.replaced:
             for page, above in [(p, a) for p, a in self._above.items() if a in moves.replaced]:
                 self._put(page, moves.replaced[above])
-            self._ids.update(
-                {new: self._ids.pop(old) for old, new in moves.replaced.items() if new != UNKNOWN and old in self._ids}
-            )
+            moved = {
+                new: self._ids.pop(old) for old, new in moves.replaced.items() if new != UNKNOWN and old in self._ids
+            }
+            self._ids.update(moved)
+            self._pages.update({told: page for page, told in moved.items()})
         for page, above in moves.above.items():
             self._put(page, above)
         self._ids.update(moves.ids)
+        self._pages.update({told: page for page, told in moves.ids.items()})
 
     def remove(self, page: int) -> None:
         """The page left the tree."""
         self._put(page, UNKNOWN)
-        self._ids.pop(page, None)
+        told = self._ids.pop(page, None)
+        if told is not None and self._pages.get(told) == page:
+            del self._pages[told]
 
     def behind(self, page: int) -> int:
         """How many pages of the tree are known to continue it."""
         return self._behind[page]
+
+    def placed(self) -> int:
+        """Pages of the tree of which it is known what they continue."""
+        return len(self._above)
 
     def pages_behind(self, page: int) -> Iterator[int]:
         return (other for other, above in self._above.items() if above == page)

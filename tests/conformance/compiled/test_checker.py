@@ -216,7 +216,7 @@ def test_no_state_of_the_interpreted_checker_is_left_behind(small: Path) -> None
     owned = {"_owners", "_tables", "_users", "_pins", "protected", "_counts", "window", "prefixes"}
     assert set(vars(replayer.book)) == owned | {"d", "pool_pages"}
     assert set(vars(replayer.book.window)) == {"_window_of", "_behind", "pool_pages"}
-    assert set(vars(replayer.book.prefixes)) == {"_above", "_behind", "_ids"}
+    assert set(vars(replayer.book.prefixes)) == {"_above", "_behind", "_ids", "_pages"}
 
 
 def test_the_loop_run_by_python_gives_the_same(path: Path) -> None:

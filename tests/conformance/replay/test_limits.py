@@ -11,10 +11,10 @@ from run_traces import Records, edited, trace_of_walk
 
 from kvproof.conformance.compiled.choose import Chosen
 from kvproof.conformance.replay.limits import PARAMS, Limits
-from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, Report, replay
+from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, VIOLATES, Report, replay
 from kvproof.conformance.replay.replayer import CONTRADICTS
 from kvproof.conformance.traces.columnar_schema import FLAG_PARAMS, NUMBER_PARAMS
-from kvproof.spec.trace import Config, Event
+from kvproof.spec.trace import Config, Event, Terms
 
 pytest.importorskip("torch")
 from kvproof.conformance.adapters.reference import record_scenario
@@ -26,7 +26,7 @@ Change = Callable[[Records], object]
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Right traces: without overlap, with a window pool, and with sessions that have several turns."""
     folder = tmp_path_factory.mktemp("recorded")
-    names = ("retract", "window", "many-sessions", "chunked", "deeper-match", "pressure")
+    names = ("retract", "window", "many-sessions", "chunked", "deeper-match", "pressure", "storm")
     return {name: record_scenario(name, folder / f"{name}.jsonl", page_size=4).paths[0] for name in names}
 
 
@@ -138,6 +138,25 @@ CONTRADICTIONS: dict[str, tuple[str, Change, str]] = {
 }
 
 
+def with_slot_lengths(records: Records) -> None:
+    event = next(r for r in records[1:-1] if r.get("after", {}).get("slot_held") is False)
+    event["after"]["slot_kv_committed_len"] = 4
+
+
+def own_check(ok: bool) -> Change:
+    return lambda records: [r for r in records if r.get("terms")][-1]["params"].update(own_check_ok=ok)
+
+
+CONTRADICTIONS |= {
+    "lengths of a slot that is not held": (
+        "many-sessions",
+        with_slot_lengths,
+        "after_slot_kv_committed_len is 4 at an event 'open' although it says False for after_slot_held",
+    ),
+    "a check that fails with right terms": ("retract", own_check(ok=False), "the check read add up to their totals"),
+}
+
+
 @pytest.mark.parametrize(("scenario", "change", "sentence"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
 def test_an_event_that_contradicts_the_header_or_what_was_before_violates(
     scenario: str, change: Change, sentence: str, recorded: dict[str, Path], tmp_path: Path
@@ -147,6 +166,134 @@ def test_an_event_that_contradicts_the_header_or_what_was_before_violates(
     assert report.verdict == VIOLATES and report.first is not None
     assert report.first.rule == CONTRADICTS
     assert any(sentence in line for line in report.first.pages), report.first.pages
+
+
+def test_a_check_whose_terms_do_not_add_up_says_so() -> None:
+    check = Event(seq=0, action="check", params={"own_check_ok": True}, terms=Terms(**{**TERMS, "total": 8}))
+    of_pool = Limits(Config(page_size=1, pool_pages=8, rows=1, row_width=9))
+    assert [*of_pool.broken_by(check)] == [
+        "own_check_ok is True, and the terms that the check read do not add up to their totals"
+    ]
+    assert not [*of_pool.broken_by(check.model_copy(update={"params": {"own_check_ok": False}}))]
+
+
+@pytest.mark.parametrize(
+    ("action", "inserted", "name"),
+    [("finish", False, "dup_len"), ("abort", False, "dup_len"), ("abort", None, "dup_len"), ("abort", None, "key_len")],
+)
+def test_of_a_turn_of_which_the_tree_took_nothing_no_length_is_told(
+    name: str, action: str, inserted: bool | None
+) -> None:
+    limits = Limits(Config(page_size=1, pool_pages=8, rows=1, row_width=9))
+    params = {"inserted": inserted, name: 4}
+    wrong = Event.model_validate({"seq": 0, "action": action, "turn": "t", "params": params})
+    assert [f"param_{name} is 4" in sentence for sentence in limits.broken_by(wrong)] == [True]
+    nothing = {"seq": 0, "action": action, "turn": "t", "params": {**params, name: 0}}
+    assert not [*limits.broken_by(Event.model_validate(nothing))]
+
+
+def params_of(action: str, *, session: bool, **params: object) -> Change:
+    """Put these parameters into the last event of an action, of a session or of none."""
+
+    def change(records: Records) -> None:
+        event = [r for r in records if r.get("action") == action and ("session" in r) is session][-1]
+        event.setdefault("params", {}).update(params)
+
+    return change
+
+
+def fewer_shared(records: Records) -> None:
+    next(r for r in records if r.get("action") == "insert" and len(r.get("shared", ())) > 1)["shared"].pop()
+
+
+def one_number_twice(records: Records) -> None:
+    """Two requests with different prompts, and one number for both prefixes."""
+    told = [r["params"] for r in records if r.get("action") == "insert" and r["params"].get("prefix_id")]
+    later = next(params for params in told if params["prefix_id"] != told[0]["prefix_id"])
+    later["prefix_id"] = told[0]["prefix_id"]
+
+
+def copies_that_nobody_inserted(records: Records) -> None:
+    """The first request that ends gives its own pages back as copies of the tree's. Later events are not looked at."""
+    place, event = next((n, r) for n, r in enumerate(records) if r.get("action") == "finish" and "session" not in r)
+    turn = event["turn"]
+    of_row = [page for r in records[:place] if r.get("turn") == turn for page in r.get("alloc", ())]
+    handed = [
+        r["after"]["cache_protected_len"] for r in records[:place] if r.get("turn") == turn and r["action"] == "insert"
+    ][-1]
+    committed = [
+        r["after"]["kv_committed_len"] for r in records[:place] if r.get("turn") == turn and r["action"] == "decode"
+    ][-1]
+    event["params"]["dup_len"] = committed // 4 * 4
+    event["params"].pop("prefix_id", None)
+    event["free"] = of_row[handed // 4 :]
+    assert event["params"]["dup_len"] > handed
+
+
+TOLD_OF_THE_TREE = {
+    "copies of a session's turn": ("many-sessions", params_of("finish", session=True, dup_len=4), "I16", "dup_len"),
+    "a key of a session's turn": ("many-sessions", params_of("finish", session=True, key_len=4), "I12", "key_len"),
+    "a key that the rule does not read": (
+        "many-sessions",
+        params_of("finish", session=False, key_len=4),
+        "I12",
+        "key_len",
+    ),
+    "a prefix of a session's turn": (
+        "many-sessions",
+        params_of("finish", session=True, prefix_id=3),
+        "I12",
+        "the finish numbers a prefix and puts none into the tree or the row",
+    ),
+    "a prefix of a prefill that shares nothing": (
+        "retract",
+        params_of("extend", session=True, prefix_id=3),
+        "I12",
+        "prefix",
+    ),
+    "an insert that shows fewer pages": (
+        "many-sessions",
+        fewer_shared,
+        "I12",
+        "pages of the tree, its row begins with",
+    ),
+    "one number for two prefixes": ("storm", one_number_twice, "I12", "is the prefix that ends with page"),
+    "copies that nobody inserted": (
+        "storm",
+        copies_that_nobody_inserted,
+        "I16",
+        "and the tree has no page behind page",
+    ),
+}
+
+
+@pytest.mark.parametrize(("scenario", "change", "invariant", "said"), TOLD_OF_THE_TREE.values(), ids=TOLD_OF_THE_TREE)
+def test_what_an_event_says_of_the_tree_is_what_its_pages_say(
+    scenario: str, change: Change, invariant: str, said: str, recorded: dict[str, Path], tmp_path: Path
+) -> None:
+    finding = by_both(edited(recorded[scenario], change, tmp_path / "t.jsonl")).first
+    assert finding is not None and invariant in finding.invariants
+    assert any(said in text for text in (*finding.pages, *(d.name for d in finding.differences)))
+
+
+@pytest.mark.parametrize(
+    ("scenario", "action", "name"),
+    [
+        ("many-sessions", "insert", "prefix_id"),
+        ("many-sessions", "finish", "prefix_id"),
+        ("deeper-match", "extend", "prefix_id"),
+        ("retract", "check", "busy"),
+    ],
+)
+def test_what_the_recorder_of_the_reference_always_tells_is_missed(
+    scenario: str, action: str, name: str, recorded: dict[str, Path], tmp_path: Path
+) -> None:
+    def change(records: Records) -> None:
+        del next(r for r in records if r.get("action") == action and name in r.get("params", {}))["params"][name]
+
+    report = by_both(edited(recorded[scenario], change, tmp_path / "t.jsonl"))
+    assert report.verdict == INCOMPLETE
+    assert f"{action}: {name} (1 times)" in report.why
 
 
 def test_an_ordinary_request_keeps_no_more_than_was_generated(recorded: dict[str, Path], tmp_path: Path) -> None:

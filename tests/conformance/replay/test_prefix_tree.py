@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvproof.conformance.replay.prefix_tree import PrefixMoves, PrefixTree
+from kvproof.conformance.replay.prefix_tree import PrefixMoves, PrefixTree, may_have_a_copy
 from kvproof.spec.tree import ROOT, UNKNOWN
 
 
@@ -88,8 +88,25 @@ def test_all_that_is_told_of_one_prefix_agrees() -> None:
     assert [told(tree, 2, number) for number in (None, 77, None, 77)] == [""] * 4
     assert told(tree, 2, 78) == "the prefix that ends with page 2 is number 77 in the tree, and number 78 in the row"
     assert told(tree, 1, 78) == "", "that prefix is another one, and nothing was shown of it"
-    assert told(tree, ROOT, 5) == told(tree, UNKNOWN, 5) == ""
+    assert told(tree, UNKNOWN, 5) == ""
+    assert told(tree, ROOT, 5) == "it has no page of the tree, and is number 5"
     assert dict(tree.ids()) == {2: 77, 1: 78}
+
+
+def test_one_number_is_of_one_path_at_a_time() -> None:
+    tree = tree_of((1, 2), (3,))
+    assert told(tree, 2, 77) == ""
+    assert (
+        told(tree, 3, 77)
+        == "number 77 is the prefix that ends with page 2 in the tree, and ends with page 3 in the row"
+    )
+    tree.remove(2)
+    assert told(tree, 3, 77) == "", "it was evicted and inserted again"
+
+
+def test_a_copy_is_of_a_page_that_may_stand_there() -> None:
+    assert may_have_a_copy(1, 0) and may_have_a_copy(0, 1)
+    assert not may_have_a_copy(0, 0)
 
 
 def test_a_number_stays_with_the_place_in_the_tree_and_goes_with_the_page() -> None:

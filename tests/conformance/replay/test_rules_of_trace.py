@@ -67,8 +67,9 @@ def test_what_a_release_does_by_design_is_a_violation_of_the_model_s_rules_and_n
 def test_what_went_into_the_tree_was_not_lost() -> None:
     """At page size 1 an abort into the tree frees nothing, as F22790b does; but the event says where the tokens went."""
     first = first_finding(of_sglang_0523("abort-first-p1"))
-    inserted, freed = first.differences
+    inserted, copies, freed = first.differences
     assert (inserted.name, inserted.expected, inserted.seen) == ("inserted", False, True)
+    assert (copies.name, copies.expected) == ("dup_len", 0)
     assert freed.name == "freed pages" and "I16" in first.invariants
 
 

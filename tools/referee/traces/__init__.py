@@ -10,6 +10,7 @@ from referee.traces.harmless import HARMLESS
 from referee.traces.header import HEADER, ROWS
 from referee.traces.order import END, EVENTS, RESULTS
 from referee.traces.pages import PAGES
+from referee.traces.tree import TREE
 
-TOPICS = (UNSEEN, OFF_BY_ONE, PAGES, BATCHES, EVENTS, RESULTS, END, HEADER, ROWS, CHECKS, HARMLESS)
+TOPICS = (UNSEEN, OFF_BY_ONE, PAGES, TREE, BATCHES, EVENTS, RESULTS, END, HEADER, ROWS, CHECKS, HARMLESS)
 EDITS: dict[str, Edit] = {name: edit for topic in TOPICS for name, edit in topic.items()}

@@ -107,7 +107,7 @@ STEPS: dict[str, tuple[Change, str, str]] = {
     "no_launch_with_a_step": (
         _no_launch_has_one,
         "No launch tells its step: which launches run at once is not known, and nothing within a batch is checked.",
-        "incomplete: no step was told",
+        "incomplete: no step was recorded",
     ),
 }
 ON: dict[str, str] = {
