@@ -26,7 +26,7 @@ from kvproof.spec.trace import Event, Terms
 NEVER_INSERTED = ("check",)
 MOST_LEDGERS = 256
 """Ledgers up to which an event of each is tried before a memory check."""
-ONE_CHOICE = {"dup_len": 0, "logprob": False, "too_long": False}
+ONE_CHOICE = {"logprob": False, "too_long": False}
 """Parameters with one value each: what else they may be does not show at the next event."""
 
 
@@ -41,6 +41,19 @@ class BeforeEvent:
     def event_of(self, key: str, before: Ledger, event: Event) -> str | None:
         """The kind of the one event of the ledger `key` that makes the next one agree; None: there is none, or several."""
         return _only({action for action, outcome in self._steps(before, event) if self._agrees(key, outcome, event)})
+
+    def event_of_an_owner(self, key: str, before: Ledger, event: Event) -> tuple[str, str | None]:
+        """The ledger and the kind of the one event of another ledger, which owns a page that the event names, that makes it
+        agree with the rules of its own."""
+        named = (*event.alloc, *event.free, *(event.shared or ()))
+        owners = {self.book.owner(page) for page in named} & self.ledgers.keys() - {key}
+        found = {
+            (owner, action)
+            for owner in owners
+            for action, outcome in self._steps(self.ledgers[owner], event)
+            if self._follows(self._moves(owner, outcome, event), key, before, event)
+        }
+        return _only(found) or ("", None)
 
     def event_before_check(self, event: Event) -> tuple[str, str | None]:
         """The ledger and the kind of the one event that makes a memory check read the true terms."""
@@ -76,25 +89,31 @@ class BeforeEvent:
             return [True, False]
         of: dict[str, Any] = vars(before)
         committed, known = of["kv_committed_len"], of["origin_len"] + of["output_len"]
-        if name == "key_len":
-            return [committed]
+        if name == "key_len":  # under overlap a step that is prepared has claimed the last position
+            return sorted({committed, of["origin_len"], *([committed - 1] if self.oracle.d.overlap else [])})
+        if name == "dup_len":
+            return [of["cache_protected_len"]]
         shown = (v for v in (*event.params.values(), *vars(event.after).values()) if isinstance(v, int))
         near = {0, committed, of["kv_allocated_len"], of["output_len"], known, *map(int, shown)}
         choices = {value + by for value in near for by in (0, 1, -of["origin_len"])}
         return sorted(value for value in choices if value >= 0)
 
     def _agrees(self, key: str, inserted: Outcome, event: Event) -> bool:
-        """Whether the event is what the rules say of it behind an inserted one."""
-        action = self.oracle.applicable(event.action, inserted.after)
+        """Whether the event is what the rules say of it behind an inserted one of its own ledger."""
+        return self._follows(self._moves(key, inserted, event), key, inserted.after, event)
+
+    def _follows(self, moved: tuple[set[int], Moves], key: str, before: Ledger, event: Event) -> bool:
+        """Whether the event is what the rules say of it in this state of its ledger, behind these moves."""
+        action = self.oracle.applicable(event.action, before)
         if action is None:
             return False
         try:
-            outcome = self.oracle.allowed_step(action, inserted.after, parameters(event, action, inserted.after))
+            outcome = self.oracle.allowed_step(action, before, parameters(event, action, before))
         except UserError:
             return False
         if outcome is None or outcome.broken(self.oracle.d):
             return False
-        unknown, moves = self._moves(key, inserted, event)
+        unknown, moves = moved
         found = judge(self.oracle.d, _behind(self.book, moves), key, outcome, event)
         return _agrees_but_for(found, event, unknown)
 

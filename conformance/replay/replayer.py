@@ -398,9 +398,11 @@ class Replayer:
         )
 
     def _missing_before(self, event: Event, key: str, before: Ledger) -> str:
-        return missing_in_words(
-            event, BeforeEvent(self.oracle, self.book, self.ledgers).event_of(key, before, event), key
-        )
+        search = BeforeEvent(self.oracle, self.book, self.ledgers)
+        if missing := search.event_of(key, before, event):
+            return missing_in_words(event, missing, key)
+        owner, missing = search.event_of_an_owner(key, before, event)
+        return missing_in_words(event, missing, owner)
 
     def _finding(self, line: int, event: Event, **found: Any) -> Finding:
         return Finding(path=self.path, line=line, event=event, profile=self.report.profile, **found)

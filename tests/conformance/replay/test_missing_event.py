@@ -37,7 +37,7 @@ def first(path: Path, checker: str = "interpreted") -> Finding | None:
 
 
 @pytest.mark.parametrize("checker", ["interpreted", "compiled"])
-@pytest.mark.parametrize("event", ["open", "create", "match", "extend", "decode", "result", "close"])
+@pytest.mark.parametrize("event", ["open", "create", "match", "extend", "insert", "decode", "result", "close"])
 def test_an_event_that_was_left_out_is_named(event: str, checker: str, tmp_path: Path) -> None:
     if checker == "compiled":
         pytest.importorskip("numba")
@@ -48,6 +48,22 @@ def test_an_event_that_was_left_out_is_named(event: str, checker: str, tmp_path:
     assert finding is not None and not finding.explained_by
     key = f"session {records[place]['session']}"
     assert finding.cause == f"an event is missing before event {finding.event.seq}, probably {event} of {key}"
+
+
+@pytest.mark.parametrize("action", ["insert", "abort"])
+def test_a_missing_event_of_another_ledger_is_named_where_its_pages_are_met(action: str, tmp_path: Path) -> None:
+    """Another request shares pages that were inserted, or takes pages that were given back, unseen."""
+    pytest.importorskip("torch")
+    from kvproof.conformance.adapters.reference import record_scenario
+
+    path = tmp_path / "t.jsonl"
+    record_scenario("storm" if action == "abort" else "many-sessions", path, page_size=4, settings={"forward": "none"})
+    records = records_of(path)
+    place = next(n for n, record in enumerate(records) if record.get("action") == action and record.get("session"))
+    finding = first(write_records(path, without(records, place)))
+    assert finding is not None and finding.event.turn != records[place]["turn"]
+    key = f"session {records[place]['session']}"
+    assert finding.cause == f"an event is missing before event {finding.event.seq}, probably {action} of {key}"
 
 
 def test_most_events_of_a_run_are_named_and_none_wrongly(tmp_path: Path) -> None:
