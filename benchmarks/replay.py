@@ -28,6 +28,7 @@ from typing import Any
 import numba
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as compute
 import pyarrow.json as json
 from measuring import CLI, machine, say, spread
 
@@ -74,6 +75,7 @@ class Recorded:
     batches: list[Any]
     events: int
     page_moves: int
+    steps: int
 
 
 def record(page_size: int, folder: Path) -> Recorded:
@@ -89,7 +91,8 @@ def record(page_size: int, folder: Path) -> Recorded:
     in_tree = tuple(page for page, owner in sorted(replayer.book._owners.items()) if owner == TREE)
     events.append(Event(seq=len(events), action="evict", free=in_tree))
     moves = replayer.report.pages_moved + len(in_tree)
-    return Recorded(page_size, path, list(batches_of(events)), len(events), moves)
+    steps = 1 + max(event.step for event in events if event.step is not None)
+    return Recorded(page_size, path, list(batches_of(events)), len(events), moves, steps)
 
 
 def with_names(batch: Any, change: Callable[[Any], Any]) -> Any:
@@ -110,10 +113,18 @@ def renamed(batch: Any, number: int) -> Any:
     return with_names(batch, fresh)
 
 
+def later(batch: Any, events: int, steps: int) -> Any:
+    """The batch behind so many events and steps."""
+    for name, more in (("seq", events), ("step", steps)):
+        place = batch.schema.get_field_index(name)
+        batch = batch.set_column(place, batch.schema.field(place), compute.add(batch.column(name), more))
+    return batch
+
+
 def repeated(recorded: Recorded, events: int) -> Iterator[Any]:
     for number in range(-(-events // recorded.events)):
         for batch in recorded.batches:
-            yield renamed(batch, number)
+            yield later(renamed(batch, number), number * recorded.events, number * recorded.steps)
 
 
 @dataclass

@@ -53,11 +53,13 @@ def recorded(page_size: int, folder: Path) -> tuple[Any, list[Event]]:
 
 
 def repeated(events: list[Event]) -> Iterator[Event]:
-    """The events, repeated for ever, each time of other sessions and turns."""
+    """The events, repeated for ever, each time of other sessions and turns and in later steps."""
+    steps = 1 + max(event.step or 0 for event in events)
     for number in count():
         for event in events:
             fresh = {name: f"{value}/{number}" for name in ("session", "turn") if (value := getattr(event, name))}
-            yield event.model_copy(update=fresh)
+            step = None if event.step is None else event.step + number * steps
+            yield event.model_copy(update={**fresh, "step": step})
 
 
 def write(path: Path, header: Any, events: list[Event], many: int) -> None:
