@@ -22,7 +22,8 @@ from kvproof.model.questions import Asker, Posed
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.actions.prefill import copies_in_the_tree
-from kvproof.spec.domain import ceil_align, floor_align, larger
+from kvproof.spec.domain import ceil_align, floor_align, larger, minus
+from kvproof.spec.effects import Insert
 from kvproof.spec.machine import LEDGER, Machine
 from kvproof.spec.state import RUNNING, Ledger
 
@@ -30,7 +31,7 @@ EVENTS = "events"
 LEFT_TO_THE_IMPLEMENTATION = ("extend", "insert", "stash")
 OF_THE_TREE = "dup_len"
 WHATEVER_COPIES = "taken whatever copies the tree has"
-AFTER_RESULTS = ("abort", "retract")
+AFTER_RESULTS = ("abort", "finish", "retract")
 """What an implementation may put off until the results in flight are in."""
 
 Choices = Callable[[Symbols, Ledger], Sequence[Any]]
@@ -38,15 +39,20 @@ Choices = Callable[[Symbols, Ledger], Sequence[Any]]
 
 def _reserves(d: Symbols, s: Ledger) -> Sequence[Any]:
     """As sglang 0.5.11 does; as far as the round may write; whole pages; the rest of the row."""
+    least = s.kv_committed_len + d.one + d.drafts + d.where(s.pending == 0, d.zero, d.drafts)
     needed = s.kv_committed_len + d.one + d.drafts + d.drafts
-    ahead = larger(d, s.kv_allocated_len, needed + d.one + d.one)
-    return ahead, larger(d, s.kv_allocated_len, needed), ceil_align(d, ahead), d.row_width
+    ahead, enough, exactly = (larger(d, s.kv_allocated_len, to) for to in (needed + d.one + d.one, needed, least))
+    return ahead, enough, exactly, ceil_align(d, ahead), ceil_align(d, exactly), d.row_width
 
 
 CHOSEN: Mapping[str, Choices] = {
     "matched_len": lambda d, s: (d.zero,),
     "allocated_len": _reserves,
-    "pre_len": lambda d, s: (s.kv_committed_len, floor_align(d, s.kv_committed_len)),
+    "pre_len": lambda d, s: (
+        s.kv_committed_len,
+        minus(d, s.kv_committed_len, d.one),
+        floor_align(d, s.kv_committed_len),
+    ),
     "inserted": lambda d, s: (d.false, d.true),
 }
 """Parameters that the implementation chooses, and choices of which it must have one. The others come from outside."""
@@ -112,7 +118,8 @@ def _pose_copies(rule: Action, machine: Machine) -> Posed:
     given = vars(d.parameters(rule.params))
     others = {**given, OF_THE_TREE: d.variable("length", f"another ${OF_THE_TREE}")}
     well_formed = [d.is_well_formed(sort, of[param]) for of in (given, others) for param, sort in rule.params.items()]
-    pages = d.floor_pages(given.get("key_len", s.kv_committed_len))
+    inserts = (e for e in rule.run(d, s, SimpleNamespace(**others)).effects if isinstance(e, Insert))
+    pages = next((insert.pages for insert in inserts), d.floor_pages(s.kv_committed_len))
     possible = [guard.holds for of in (given, others) for guard in copies_in_the_tree(d, s, pages, of[OF_THE_TREE])]
     taken = _enabled(d, rule, s, given)
     assumptions = (*assumed, *well_formed, *possible, _enabled(d, rule, s, others))

@@ -20,8 +20,8 @@ from kvproof.model.arbitrary_step import arbitrary_step
 from kvproof.model.page_lemmas import EFFECTS, Universe, conditions
 from kvproof.model.questions import Label, Posed, Question
 from kvproof.model.symbolic import Symbols
-from kvproof.spec.actions import ACTIONS, Action, Guard, Run, Step
-from kvproof.spec.domain import Domain, Flag, Length, floor_align, larger, minus
+from kvproof.spec.actions import ACTIONS, Action, Run, Step
+from kvproof.spec.domain import Domain, floor_align, larger, minus
 from kvproof.spec.effects import (
     AskClose,
     Begin,
@@ -54,6 +54,7 @@ class Twin:
 
 
 TWINS: list[Twin] = []
+WHAT_WAS_ASKED = "a turn is what its client asked for: only a too long input is cut short"
 
 
 def twin(of: str, breaks: str, *sentences: str) -> Callable[[Run], Run]:
@@ -261,13 +262,13 @@ def begins_with_a_token_more(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return with_parts(_right("create", d, s, p), Begin, tokens=p.origin_len + d.one)
 
 
-@twin("arrive", "I18", "only a too long input is cut short")
+@twin("arrive", "I18", WHAT_WAS_ASKED)
 def every_request_is_cut_short(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     right = _right("arrive", d, s, p)
     return dataclasses.replace(right, after=right.after.but(pre_aborted=d.true))
 
 
-@twin("match_slot", "I18", "only a too long input is cut short")
+@twin("match_slot", "I18", WHAT_WAS_ASKED)
 def later_turn_is_cut_short(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     right = _right("match_slot", d, s, p)
     return dataclasses.replace(right, after=right.after.but(pre_aborted=d.true))
@@ -287,11 +288,6 @@ def retracts_before_a_token(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 @twin("insert", "I16", "every copy of what the tree has is freed")
 def keeps_the_copies(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return with_parts(_right("insert", d, s, p), Insert, duplicates=d.floor_pages(s.cache_protected_len))
-
-
-@twin("prepare_round", "I1", "every position that a round may write has a page")
-def reserves_nothing(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    return dataclasses.replace(_right("prepare_round", d, s, p), guards=())
 
 
 @twin("check", "I2", "the memory check reads its terms")
@@ -319,27 +315,71 @@ def refused_turn_clears_the_marker(d: Domain, s: Ledger, p: SimpleNamespace) -> 
     return Step(s.but(inflight=d.false))
 
 
-def _round(d: Domain, s: Ledger, p: SimpleNamespace, allocated: Length, when: Flag) -> Step:
-    """A round that reserves up to there."""
-    reserved = d.every(when, p.allocated_len == allocated, s.kv_allocated_len <= allocated)
-    return dataclasses.replace(_right("prepare_round", d, s, p), guards=(Guard("so much is reserved", reserved),))
+@twin("create", "I18", WHAT_WAS_ASKED)
+def logprobs_are_forgotten(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    right = _right("create", d, s, p)
+    return dataclasses.replace(right, after=right.after.but(logprob=d.false))
 
 
-def _written(d: Domain, s: Ledger) -> Length:
-    """Where a round ends that follows upon one in flight, or on none."""
-    return s.kv_committed_len + d.one + d.drafts + d.where(s.pending == 0, d.zero, d.drafts)
+@twin("retract_plain", "I15", "a turn begins where it is admitted")
+def retracted_request_begins_anew(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _and(_right("retract_plain", d, s, p), Begin(s.origin_len, d.false))
 
 
-@twin("prepare_round", "I1", "every position that a round may write has a page")
-def reserves_one_too_few(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    return _round(d, s, p, _written(d, s) - d.one, s.pending == 0)
+@twin("abort_queued", "I15", "a turn that finishes or is aborted is over")
+@twin("decode", "I18", "a decode step is launched")
+@twin("retract", "I18", "a turn that is retracted is queued again")
+@twin("open", "I15", "a session that is opened is open")
+@twin("close", "I15", "a session that is closed ends, or waits for its turn")
+@twin("extend", "I22", "a prefill runs the tokens of its event, and ends where that says so")
+def nothing_happens(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return Step(s)
 
 
-@twin("prepare_round", "I1", "every position that a round may write has a page")
-def reserves_one_too_few_behind_a_round(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    return _round(d, s, p, _written(d, s) - d.one, s.pending == 1)
+@twin("evict_window", "I18", "nothing but a step that is launched, or a retract, takes a turn from its end")
+def chunk_is_not_kept(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    right = _right("evict_window", d, s, p)
+    return dataclasses.replace(right, after=right.after.but(prefix_len=d.zero))
 
 
-@twin("prepare_round", "I1", "every position that a round may write has a page")
-def reserves_no_page_that_is_not_filled(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    return _round(d, s, p, floor_align(d, _written(d, s)), d.true)
+@twin("abort_nth", "I15", "only who opens or closes a session does so")
+def abort_ends_the_session(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _and(_right("abort_nth", d, s, p), EndSession())
+
+
+@twin("retract", "I15", "only who opens or closes a session does so")
+def retract_asks_for_a_close(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _and(_right("retract", d, s, p), AskClose())
+
+
+@twin("create", "I14", "a turn of a session appends to what it keeps")
+def turn_begins_anew(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return dataclasses.replace(_right("create", d, s, p), guards=())
+
+
+@twin("abort_nth", "I14", "a session keeps the input and what the client was given")
+def aborted_turn_is_kept(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _and(_right("abort_nth", d, s, p), Succeed(fill_len(s)))
+
+
+@twin("stash", "I8", "only what runs has its KV computed")
+def next_chunk_counts_as_computed(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _and(_right("stash", d, s, p), Write(s.kv_committed_len, s.kv_committed_len + d.one))
+
+
+@twin("match_tree", "I12", "a turn reuses of the tree no more than its match found")
+@twin("arrive", "I12", "a turn reuses of the tree no more than its match found")
+def match_of_more(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    right = _right("arrive" if "origin_len" in vars(p) else "match_tree", d, s, p)
+    return dataclasses.replace(right, after=right.after.but(matched=d.true, prefix_len=d.row_width))
+
+
+@twin("verify", "I1", "every position that a round may write has a page")
+def takes_pages_of_what_is_accepted(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return with_parts(_right("verify", d, s, p), Take, last=d.ceil_pages(s.kv_committed_len + p.tokens))
+
+
+@twin("stash", "I16", "every copy of what the tree has is freed")
+def chunk_goes_to_the_tree_unasked(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    pages = d.floor_pages(s.kv_committed_len)
+    return _and(_right("stash", d, s, p), Insert(d.true, pages, d.floor_pages(d.zero), d.floor_pages(d.zero)))

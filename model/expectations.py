@@ -71,7 +71,7 @@ EXPECTATIONS: tuple[Expectation, ...] = (
         "a queued turn whose slot claims a position that was never computed",
         lambda d, s: d.every(_is_queued_on_slot(d, s), s.kv_valid < s.slot_kv_committed_len),
     ),
-    _reachable("a close that waits for a turn", lambda d, s: d.every(s.closing, s.inflight)),
+    _reachable_by_design("a close that waits for a turn", lambda d, s: d.every(s.closing, s.inflight)),
     _reachable_by_design(
         "a close that waits for a turn that runs on the slot's row",
         lambda d, s: d.every(s.closing, s.lent, is_live(d, s)),

@@ -6,22 +6,27 @@ none comes twice. The input is assumed to fit into a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import z3
 
 from kvproof.model.arbitrary_step import any_state
 from kvproof.model.page_lemmas import Lemma, as_one_lemma
 from kvproof.model.questions import Asker, Posed
+from kvproof.model.symbolic import Symbols
+from kvproof.spec.actions import Action
 from kvproof.spec.effects import apply_effects
 from kvproof.spec.liveness import STAGES, Stage, rank
 from kvproof.spec.machine import LEDGER, Machine
-from kvproof.spec.state import NONE, PREFILL, RUNNING, WAITING, fill_len
+from kvproof.spec.state import NONE, PREFILL, RUNNING, WAITING, Ledger, fill_len
 
 LIVENESS = "liveness"
 GOES_ON = "a rule can be taken"
+CHOSEN_BY_THE_SCHEDULER = ("seq_len", "last", "key_len")
+"""Parameters of a way. Whatever the others are, which users and the tree decide, the way leads on."""
 IN_A_STAGE = "every turn that fits into a row, and every close that waits, is in one of the stages"
 
 
@@ -46,11 +51,19 @@ def pose(stage: Stage, machine: Machine) -> Posed:
     can, goals = [], {}
     for name, params in stage.ways.items():
         action = machine.actions[name]
-        given = {**vars(d.parameters(action.params)), **params(d, before)}
-        step = action.run(d, before, SimpleNamespace(**given))
-        after, _ = apply_effects(d, step.after, step.effects)
-        taken = d.every(action.applies(d, before), *(guard.holds for guard in step.guards))
-        can.append(taken)
-        goals[stage.waits_for, f"{name} leads on"] = z3.Implies(taken, rank(d, after) < rank(d, before))
+        free, chosen = vars(d.parameters(action.params)), params(d, before)
+        can.append(_taken(d, action, before, {**free, **chosen})[0])
+        of_scheduler = {param: value for param, value in chosen.items() if param in CHOSEN_BY_THE_SCHEDULER}
+        well_formed = (d.is_well_formed(sort, free[param]) for param, sort in action.params.items())
+        taken, after = _taken(d, action, before, {**free, **of_scheduler})
+        leads_on = z3.Implies(d.every(taken, *well_formed), rank(d, after) < rank(d, before))
+        goals[stage.waits_for, f"{name} leads on"] = leads_on
     goals[stage.waits_for, GOES_ON] = d.some(*can)
     return Posed((*assumed, stage.holds(d, before)), goals)
+
+
+def _taken(d: Symbols, action: Action, before: Ledger, given: Mapping[str, Any]) -> tuple[Any, Ledger]:
+    """Whether the rule can be taken, and what it leads to."""
+    step = action.run(d, before, SimpleNamespace(**given))
+    after, _ = apply_effects(d, step.after, step.effects)
+    return d.every(action.applies(d, before), *(guard.holds for guard in step.guards)), after

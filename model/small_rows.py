@@ -209,7 +209,7 @@ def _free_window(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
         row.demand(own, freed[k])
         row.demand(freed[k], z3.And(own, row.d.some(*freed[k + 1 :])))  # an older window page is forgotten
         for at in row.of(k):  # the next token attends to so many before it
-            row.demand(at + row.d.window < after.kv_committed_len, freed[k])
+            row.demand(_is_read(after, at + row.d.window), freed[k])
     row.set(z3.Or(*freed), window_gone=e.last)
 
 

@@ -266,7 +266,7 @@ class FreeWindow:
             Condition("I10", implies(d, some, self.last <= s.row_end), "only window pages behind the row are freed"),
             Condition(
                 "I9",
-                implies(d, some, d.tokens(self.last) + d.window <= after.kv_committed_len),
+                implies(d, some, d.tokens(self.last) + d.window <= _still_read(d, after)),
                 "what the window of the next token reaches stays",
             ),
         )

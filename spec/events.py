@@ -1,19 +1,38 @@
-"""What an event is in the world, whatever the rule says that it does: the input that came, the copies that the tree has.
+"""What an event is in the world, whatever the rule says that it does: the input that came, the tokens that a result gave.
 
-A rule states its effects itself. So a rule that left one out, or that stated another number than the event's, could pass. What
-is asked here is asked of every step of the ledger, by its event and its parameters.
+A rule states its effects itself. So a rule that left one out, stated another number than the event's, or had an effect that
+is none of the event's, could pass. What is asked here is asked of every step of the ledger, by its event and its parameters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 from kvproof.spec.actions.action import Action, Step
-from kvproof.spec.domain import Domain, Flag, implies
-from kvproof.spec.effects import Applied, AskClose, Begin, Condition, Generate, Insert, Report, Succeed, apply_effects
-from kvproof.spec.state import FIELD_NAMES, GHOSTS, NONE, Ledger, is_live
+from kvproof.spec.domain import Domain, Flag, implies, smaller
+from kvproof.spec.effects import (
+    Applied,
+    AskClose,
+    Begin,
+    Condition,
+    EndSession,
+    Insert,
+    Report,
+    Succeed,
+    Take,
+    apply_effects,
+)
+from kvproof.spec.liveness import rank
+from kvproof.spec.state import FIELD_NAMES, GHOSTS, NONE, RUNNING, WAITING, Ledger, is_live
+
+E = TypeVar("E")
+
+ADMITS = ("create", "arrive")
+ENDS = ("finish", "abort")
+FALLS_BACK = (*ADMITS, "extend", "decode", "retract")
+"""Events after which a turn may be further from its end: the first chunk of two, another step, a retract."""
 
 
 def take(d: Domain, action: Action, before: Any, step: Step, p: SimpleNamespace) -> Applied:
@@ -28,54 +47,133 @@ def asked_of_event(
     d: Domain, action: Action, before: Ledger, step: Step, after: Ledger, p: SimpleNamespace
 ) -> Iterator[Condition]:
     """What a step of the ledger must keep beside the conditions of its effects."""
-    given = action.params
-    ghosts = _same(d, before, step.after, sorted(GHOSTS))
-    yield Condition("I18", _is_cut_short_as_asked(d, before, step, p, given), "only a too long input is cut short")
-    yield Condition("X4", ghosts, "a rule writes no ghost itself")
-    for effect in step.effects:
-        if isinstance(effect, Begin) and "origin_len" in given:
-            yield Condition("I22", effect.tokens == p.origin_len, "a turn begins with the input that came")
-        if isinstance(effect, Generate) and "tokens" in given:
-            yield Condition("I22", effect.tokens == p.tokens, "a turn is given the tokens of the result")
-        if isinstance(effect, Succeed) and "finished_len" in given:
-            kept = effect.tokens == before.input_len + p.finished_len
-            yield Condition("I14", kept, "a session keeps the input and what the client was given")
-        if isinstance(effect, AskClose):
-            yield Condition("I15", before.turns == 1, "a close waits only for a turn in flight")
-        if isinstance(effect, Insert) and "dup_len" in given:
-            told = implies(d, effect.when, effect.duplicates == d.floor_pages(p.dup_len))
-            yield Condition("I16", told, "every copy of what the tree has is freed")
-    if "inserted" in given:
-        inserted = d.some(d.false, *(effect.when for effect in step.effects if isinstance(effect, Insert)))
-        yield Condition("I16", inserted == p.inserted, "the tree takes pages where the event says so")
-    if action.event == "decode":
-        in_flight = d.where(before.pending == 0, d.zero, d.drafts)
-        written = after.kv_committed_len + d.drafts + in_flight
-        positions = implies(d, d.spec_v2, d.ceil_pages(written) <= after.row_end)
-        yield Condition("I1", positions, "every position that a round may write has a page")
-    if action.event == "retract":
-        in_flight = d.every(d.overlap, 1 <= before.pending)
-        yield Condition(
-            "I18", d.some(before.paid, in_flight), "a retract is paid for with a token since the turn's prefill"
-        )
+    given = {name: getattr(p, name) for name in action.params}
+    yield Condition("X4", _same(d, before, step.after, sorted(GHOSTS)), "a rule writes no ghost itself")
     if action.event == "check":
-        reads = d.true if any(isinstance(effect, Report) for effect in step.effects) else d.false
-        yield Condition("I2", reads, "the memory check reads its terms")
-        yield Condition("I2", _same(d, before, after), "the memory check changes nothing")
-    if action.event == "result":
-        late = d.true if action.of_another else d.no(is_live(d, before))
-        yield Condition(
-            "I17", implies(d, late, _same(d, before, after)), "a result that comes too late changes nothing"
+        yield from _of_the_memory_check(d, before, after, step)
+    elif action.of_another:
+        sentence = "a result that comes too late changes nothing"
+        yield _changes_nothing(d, before, after, *(("I17", sentence) if action.event == "result" else REFUSED))
+    else:
+        yield from _of_a_turn(d, action.event, before, after, step, given)
+        yield from _of_the_session(d, action.event, before, after, step)
+        yield from _of_its_tokens(d, action.event, before, after, step, given)
+        yield from _of_its_pages(d, action.event, before, after, step, given)
+
+
+REFUSED = ("I15", "a turn that is refused changes nothing")
+Given = Mapping[str, Any]
+
+
+def _of_the_memory_check(d: Domain, before: Ledger, after: Ledger, step: Step) -> Iterator[Condition]:
+    reads = d.true if _some(step, Report) else d.false
+    yield Condition("I2", reads, "the memory check reads its terms")
+    yield _changes_nothing(d, before, after, "I2", "the memory check changes nothing")
+
+
+def _of_a_turn(d: Domain, event: str, before: Ledger, after: Ledger, step: Step, given: Given) -> Iterator[Condition]:
+    """A turn begins where one is admitted, ends where it ends, and between these comes nearer to its end."""
+    begins = bool(_some(step, Begin))
+    if event == "create" and not begins:
+        yield _changes_nothing(d, before, after, *REFUSED)
+    if begins:
+        yield Condition("I15", d.true if event in ADMITS else d.false, "a turn begins where it is admitted")
+    asked = [
+        after_it == (given[told] if begins and told in given else before_it)
+        for told, after_it, before_it in (
+            ("too_long", after.pre_aborted, before.pre_aborted),
+            ("logprob", after.logprob, before.logprob),
         )
-    elif action.of_another or (action.event == "create" and not any(isinstance(e, Begin) for e in step.effects)):
-        yield Condition("I15", _same(d, before, after), "a turn that is refused changes nothing")
+    ]
+    is_as_asked = implies(d, after.phase != NONE, d.every(*asked))
+    yield Condition("I18", is_as_asked, "a turn is what its client asked for: only a too long input is cut short")
+    if event in ENDS:
+        yield Condition("I15", d.every(after.phase == NONE), "a turn that finishes or is aborted is over")
+    if event == "decode":
+        yield Condition("I18", after.pending == before.pending + 1, "a decode step is launched")
+    if event == "retract":
+        in_flight = d.every(d.overlap, 1 <= before.pending)
+        paid = d.some(before.paid, in_flight)
+        yield Condition("I18", paid, "a retract is paid for with a token since the turn's prefill")
+        yield Condition("I18", d.every(after.phase == WAITING), "a turn that is retracted is queued again")
+    if event not in FALLS_BACK:
+        nearer = d.every(rank(d, after) <= rank(d, before))
+        yield Condition("I18", nearer, "nothing but a step that is launched, or a retract, takes a turn from its end")
 
 
-def _is_cut_short_as_asked(d: Domain, before: Ledger, step: Step, p: SimpleNamespace, given: Mapping[str, str]) -> Flag:
-    """A turn comes with the answer to whether its input is too long, and keeps it until it ends."""
-    answered = "too_long" in given and any(isinstance(effect, Begin) for effect in step.effects)
-    asked = p.too_long if answered else before.pre_aborted
-    return implies(d, step.after.phase != NONE, step.after.pre_aborted == asked)
+def _of_the_session(d: Domain, event: str, before: Ledger, after: Ledger, step: Step) -> Iterator[Condition]:
+    """It is opened and closed where a client asks for that. A close is done at once where no turn is in flight."""
+    if event == "open":
+        yield Condition("I15", after.is_open, "a session that is opened is open")
+    elif event == "close":
+        waits = d.every(before.turns == 1, after.closing)
+        yield Condition(
+            "I15", d.some(d.no(after.is_open), waits), "a session that is closed ends, or waits for its turn"
+        )
+    else:
+        stays = d.every(after.is_open == before.is_open, after.closing == before.closing)
+        others = d.false if _some(step, EndSession) or _some(step, AskClose) else stays
+        yield Condition("I15", others, "only who opens or closes a session does so")
+    if _some(step, AskClose):
+        yield Condition("I15", before.turns == 1, "a close waits only for a turn in flight")
+
+
+def _of_its_tokens(
+    d: Domain, event: str, before: Ledger, after: Ledger, step: Step, given: Given
+) -> Iterator[Condition]:
+    """Tokens come with the input and with results, and their KV with what runs."""
+    for begin in _some(step, Begin):
+        if "origin_len" in given:
+            yield Condition("I22", begin.tokens == given["origin_len"], "a turn begins with the input that came")
+        appends = d.some(given.get("too_long", d.true), before.success_len < begin.tokens)
+        yield Condition("I14", implies(d, begin.of_session, appends), "a turn of a session appends to what it keeps")
+    told = before.generated_len + given.get("tokens", d.zero)
+    yield Condition(
+        "I22", d.some(after.phase == NONE, after.generated_len == told), "a turn is given the tokens of the result"
+    )
+    for succeed in _some(step, Succeed):
+        kept = d.false
+        if event == "finish" and "finished_len" in given:
+            kept = d.every(succeed.tokens == before.input_len + given["finished_len"], d.no(before.pre_aborted))
+        yield Condition("I14", kept, "a session keeps the input and what the client was given")
+    if event == "extend":
+        runs = d.every(after.kv_committed_len == given["seq_len"], (after.phase == RUNNING) == given["last"])
+        yield Condition("I22", runs, "a prefill runs the tokens of its event, and ends where that says so")
+    if event == "result":
+        late = implies(d, d.no(is_live(d, before)), _same(d, before, after))
+        yield Condition("I17", late, "a result that comes too late changes nothing")
+    computed = before.kv_valid + (d.one if event == "decode" else given.get("tokens", d.zero))
+    most = given["seq_len"] if event == "extend" else computed
+    yield Condition("I8", after.kv_valid <= most, "only what runs has its KV computed")
+
+
+def _of_its_pages(
+    d: Domain, event: str, before: Ledger, after: Ledger, step: Step, given: Given
+) -> Iterator[Condition]:
+    """Pages of the tree come with a match, and go to it where the event says what it had already."""
+    found = after.prefix_len <= given.get("matched_len", d.zero)
+    as_before = d.every(before.matched, after.prefix_len == before.prefix_len)
+    waits = d.every(after.phase == WAITING, after.matched, d.no(after.lent))
+    matched = implies(d, waits, found if event == "match" else as_before)
+    yield Condition("I12", matched, "a turn reuses of the tree no more than its match found")
+    for insert in _some(step, Insert):
+        had = insert.duplicates == d.floor_pages(given["dup_len"]) if "dup_len" in given else d.false
+        yield Condition("I16", implies(d, insert.when, had), "every copy of what the tree has is freed")
+    if "inserted" in given:
+        inserted = d.some(d.false, *(insert.when for insert in _some(step, Insert)))
+        yield Condition("I16", inserted == given["inserted"], "the tree takes pages where the event says so")
+    if event == "verify":
+        end = d.ceil_pages(smaller(d, before.kv_committed_len + d.drafts + d.one, d.row_width))
+        has_pages = d.some(end <= before.row_end, *(end <= taken.last for taken in _some(step, Take)))
+        yield Condition("I1", has_pages, "every position that a round may write has a page")
+
+
+def _some(step: Step, kind: type[E]) -> list[E]:
+    return [effect for effect in step.effects if isinstance(effect, kind)]
+
+
+def _changes_nothing(d: Domain, before: Ledger, after: Ledger, invariant: str, sentence: str) -> Condition:
+    return Condition(invariant, _same(d, before, after), sentence)
 
 
 def _same(d: Domain, before: Ledger, after: Ledger, fields: tuple[str, ...] | list[str] = FIELD_NAMES) -> Flag:

@@ -33,6 +33,7 @@ from kvproof.spec.state import (
 )
 
 Holds = Callable[[Domain, Any], Flag]
+LENGTHS = tuple(f.name for f in FIELDS if f.metadata["sort"] == "length" and f.metadata["group"] != "ghost")
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,17 @@ def one_owner(d: Domain, s: Ledger) -> Flag:
     A page nobody names is leaked for ever; a page with two owners is overwritten under one of them. Sums stay
     balanced when both happen at once.
     """
+    # Rounds of speculation v2 write their drafts, and one may move the next by all of its own.
+    drafting = d.every(d.spec_v2, s.phase == RUNNING)
+    one_round = d.every(drafting, s.pending == 1, s.prefill_known)
+    two_rounds = d.every(drafting, s.pending == 2)
+    written = s.kv_committed_len + d.drafts + d.where(s.pending == 2, d.drafts, d.zero)
     return d.every(
         s.orphans == 0,
         s.tree_end <= s.row_end,
         implies(d, is_live(d, s), s.row_end == d.ceil_pages(s.kv_allocated_len)),
         implies(d, owner_is_slot(d, s), s.row_end == d.ceil_pages(s.slot_kv_allocated_len)),
+        implies(d, d.some(one_round, two_rounds), d.ceil_pages(written) <= s.row_end),
     )
 
 
@@ -105,7 +112,8 @@ def lengths_are_ordered(d: Domain, s: Ledger) -> Flag:
         s.slot_kv_committed_len <= s.slot_kv_allocated_len,
         s.slot_kv_allocated_len <= d.row_width,
     )
-    return d.every(implies(d, is_live(d, s), turn), implies(d, s.slot_held, slot))
+    positive = d.every(*(d.zero <= getattr(s, name) for name in LENGTHS))
+    return d.every(positive, implies(d, is_live(d, s), turn), implies(d, s.slot_held, slot))
 
 
 @invariant("I4", source="sglang #22862")
@@ -224,6 +232,8 @@ def protected_is_the_trees(d: Domain, s: Ledger) -> Flag:
         implies(d, s.slot_held, s.slot_cache_protected_len == d.tokens(s.tree_end)),
         implies(d, d.every(s.lent, s.phase == WAITING), s.slot_cache_protected_len <= s.prefix_len),
         implies(d, s.lent, s.cache_protected_len == s.slot_cache_protected_len),
+        implies(d, d.no(d.tree), s.tree_end == 0),
+        implies(d, d.every(d.no(d.tree), s.phase == WAITING, s.matched, d.no(s.lent)), s.prefix_len == d.zero),
     )
 
 
@@ -249,6 +259,7 @@ def marker_is_set_iff_in_flight(d: Domain, s: Ledger) -> Flag:
     """
     has_turn = d.no(s.phase == NONE)
     return d.every(
+        d.some(*(s.phase == phase for phase in (NONE, WAITING, PREFILL, RUNNING))),
         d.some(s.turns == 0, s.turns == 1),
         s.inflight == (s.turns == 1),
         s.closing == s.close_asked,
@@ -292,8 +303,12 @@ def admitted_progress(d: Domain, s: Ledger) -> Flag:
     retracted again and again without a token never ends.
     """
     # Effects and events name it in their side conditions.
-    known = d.every(s.phase == RUNNING, d.some(s.prefill_known, s.pending == 0))
-    return d.every(implies(d, known, s.paid), implies(d, s.paid, s.phase == RUNNING))
+    runs = s.phase == RUNNING
+    return d.every(
+        implies(d, d.every(runs, s.pending == 0), s.prefill_known),
+        implies(d, d.every(runs, s.prefill_known), s.paid),
+        implies(d, s.paid, runs),
+    )
 
 
 @invariant("I22", source="sglang-jax #994")
@@ -428,8 +443,6 @@ def turn_lengths(d: Domain, s: Ledger) -> Flag:
         implies(d, d.every(s.phase == WAITING, d.no(s.lent)), s.swa_evicted_seqlen == d.zero),
         implies(d, d.no(s.slot_held), s.slot_swa_evicted_seqlen == d.zero),
         implies(d, s.rows == 0, s.window_start == 0),
-        implies(d, d.no(d.tree), s.tree_end == 0),
-        implies(d, d.every(d.no(d.tree), waiting_matched), s.prefix_len == d.zero),
     )
 
 

@@ -79,7 +79,7 @@ REVIEWS: tuple[Review, ...] = (
     ),
     Review(
         "spec/events.py",
-        "asked_of_event",
+        "_of_its_pages",
         ("swap twin: floor_pages -> ceil_pages",),
         ALLOWED,
         "What a tree tells of copies is of whole pages: a guard of each rule that inserts says so.",

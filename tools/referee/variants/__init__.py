@@ -14,6 +14,7 @@ from referee.variants.harmless import HARMLESS
 from referee.variants.inserts import INSERTS
 from referee.variants.interrupted import INTERRUPTED
 from referee.variants.memory_check import MEMORY_CHECK
+from referee.variants.other_events import OTHER_EVENTS
 from referee.variants.outputs import OUTPUTS
 from referee.variants.rows_and_locks import ROWS_AND_LOCKS
 from referee.variants.seldom import SELDOM
@@ -37,6 +38,7 @@ TOPICS = (
     INTERRUPTED,
     ARRIVALS,
     ASSUMED,
+    OTHER_EVENTS,
     DECEITS,
     HARMLESS,
 )

@@ -7,7 +7,18 @@ from types import SimpleNamespace
 
 from kvproof.spec.actions import ACTIONS, Guard, Step
 from kvproof.spec.actions.prefill import match_key_len, restored, take, without_tail
-from kvproof.spec.domain import Domain, Flag, floor_align, is_aligned, larger, minus, one_page, orphan_start
+from kvproof.spec.actions.release import release_row
+from kvproof.spec.domain import (
+    Domain,
+    Flag,
+    floor_align,
+    is_aligned,
+    larger,
+    minus,
+    one_page,
+    orphan_start,
+    window_keep_from,
+)
 from kvproof.spec.effects import (
     DropRow,
     End,
@@ -22,7 +33,7 @@ from kvproof.spec.effects import (
     Unlock,
     Write,
 )
-from kvproof.spec.state import PREFILL, RUNNING, WAITING, Ledger, fill_len, is_live
+from kvproof.spec.state import PREFILL, RUNNING, WAITING, Ledger, drop_slot, end_turn, fill_len, is_live
 from referee.cases import Variants
 from referee.variants.changes import built_in, with_guard
 
@@ -241,3 +252,48 @@ def row_is_taken_by_phase(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return dataclasses.replace(
         right, effects=tuple(TakeRow(first) if isinstance(e, TakeRow) else e for e in right.effects)
     )
+
+
+@HARMLESS.right("prepare_round")
+def reserve_exactly(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """Just what the round may write is reserved."""
+    needed = s.kv_committed_len + d.one + d.drafts + d.where(s.pending == 0, d.zero, d.drafts)
+    exactly = p.allocated_len == larger(d, s.kv_allocated_len, needed)
+    return with_guard(built_in("prepare_round", d, s, p), "no more than is needed", exactly)
+
+
+@HARMLESS.right("finish")
+def finish_waits_for_results(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A turn ends once the step in flight is in."""
+    return with_guard(built_in("finish", d, s, p), "all results are in", s.pending == 0)
+
+
+@HARMLESS.right("evict_window")
+def evict_before_the_claim(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """The window is evicted up to the token before the one that is claimed, as SGLang's decode does."""
+    before = p.pre_len == minus(d, s.kv_committed_len, d.one)
+    return with_guard(built_in("evict_window", d, s, p), "all but the claimed token", before)
+
+
+@HARMLESS.right("finish")
+def finish_evicts_the_window(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A turn that ends evicts what the slot's window does not reach."""
+    right = built_in("finish", d, s, p)
+    slot = right.after
+    cursor = larger(d, slot.slot_swa_evicted_seqlen, slot.slot_cache_protected_len)
+    moved = larger(d, cursor, window_keep_from(d, slot.slot_kv_committed_len))
+    first, last = (d.where(d.windowed, pages, 0) for pages in (d.ceil_pages(cursor), d.floor_pages(moved)))
+    after = slot.but(slot_swa_evicted_seqlen=d.where(d.windowed, moved, slot.slot_swa_evicted_seqlen))
+    return Step(after, right.guards, (*right.effects[:2], FreeWindow(first, last), *right.effects[2:]))
+
+
+@HARMLESS.right("defer_close")
+def close_aborts_at_once(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A close aborts the turn in flight and ends the session."""
+    live = is_live(d, s)
+    start = d.where(live, s.cache_protected_len, s.slot_cache_protected_len)
+    end = d.where(live, s.kv_allocated_len, s.slot_kv_allocated_len)
+    none = drop_slot(d, end_turn(d, s))
+    after = none.but(inflight=d.false, is_open=d.false, closing=d.false, checkpoint_len=d.zero)
+    release = release_row(d, d.some(live, s.slot_held), start, end)
+    return Step(after, effects=(*release, End(d.true), EndSession()))
