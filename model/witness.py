@@ -322,7 +322,8 @@ def _params(taken: Taken) -> dict[str, int | bool | None]:
             tokens = 1 if outcome.action.name in LATE_RESULTS else outcome.after.output_len - before.output_len
             return {"tokens": tokens, **params}
         case "finish":
-            return {"finished_len": before.output_len, **params}
+            had = {} if params.get("inserted", True) else {"dup_len": 0}  # what is not inserted has no copies
+            return {"finished_len": before.output_len, **params, **had}
         case _:
             return params
 

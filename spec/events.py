@@ -112,8 +112,8 @@ def _of_the_session(d: Domain, event: str, before: Ledger, after: Ledger, step: 
         )
     else:
         stays = d.every(after.is_open == before.is_open, after.closing == before.closing)
-        others = d.false if _some(step, EndSession) or _some(step, AskClose) else stays
-        yield Condition("I15", others, "only who opens or closes a session does so")
+        ends_it = any(isinstance(effect, EndSession | AskClose) for effect in step.effects)
+        yield Condition("I15", d.false if ends_it else stays, "only who opens or closes a session does so")
     if _some(step, AskClose):
         yield Condition("I15", before.turns == 1, "a close waits only for a turn in flight")
 

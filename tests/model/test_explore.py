@@ -71,8 +71,9 @@ def test_a_turn_that_no_run_can_end_is_counted(kind: type[Search]) -> None:
 
 def test_a_session_that_no_run_can_close_is_counted(kind: type[Search]) -> None:
     """Every turn ends. A close that came while one ran waits for ever."""
-    idle = dataclasses.replace(ACTIONS["close"], run=lambda d, s, p: Step(s))
-    assert kind({**ACTIONS, "close": idle}).whole(Integers(1, 3, tree=False)).stuck > 0
+    close = ACTIONS["close"]
+    forgetful = dataclasses.replace(close, applies=lambda d, s: d.every(close.applies(d, s), d.no(s.closing)))
+    assert kind({**ACTIONS, "close": forgetful}).whole(Integers(1, 3, tree=False)).stuck > 0
 
 
 def test_more_states_than_a_search_goes_through_end_it(kind: type[Search], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,13 +87,14 @@ def test_more_states_than_a_search_goes_through_end_it(kind: type[Search], monke
 
 def test_a_number_without_end_ends_the_search(kind: type[Search]) -> None:
     """Only this rule is there. A state with 128 is no state."""
-    counts = dataclasses.replace(ACTIONS["open"], run=lambda d, s, p: Step(s.but(pending=s.pending + 1)))
+    anywhere = dataclasses.replace(ACTIONS["evict_window"], applies=lambda d, s: d.true, params={})
+    counts = dataclasses.replace(anywhere, run=lambda d, s, p: Step(s.but(pending=s.pending + 1)))
     with pytest.raises(TooManyStatesError, match="a number beyond 127"):
-        kind({"open": counts}, NOTHING_IS_WRONG).whole(SMALLEST)
+        kind({"evict_window": counts}, NOTHING_IS_WRONG).whole(SMALLEST)
     again = dataclasses.replace(
-        ACTIONS["open"], run=lambda d, s, p: Step(s.but(pending=d.where(s.pending == 127, 0, s.pending + 1)))
+        anywhere, run=lambda d, s, p: Step(s.but(pending=d.where(s.pending == 127, 0, s.pending + 1)))
     )
-    assert kind({"open": again}, NOTHING_IS_WRONG).whole(SMALLEST).states == 128
+    assert kind({"evict_window": again}, NOTHING_IS_WRONG).whole(SMALLEST).states == 128
 
 
 def test_a_rule_that_breaks_an_invariant_ends_the_search(kind: type[Search]) -> None:
