@@ -148,6 +148,8 @@ def _says_something(d: Tracing, flag: Any) -> Any:
         case "where":
             condition, yes, no = flag.arguments
             return d.where(condition, _says_something(d, yes), _says_something(d, no))
+        case "less_or_equal" if flag.arguments[0].constant == 0:  # no trace shows a number below 0
+            return d.constant(False)
         case "less" | "less_or_equal" | "equal":
             compared = [a for a in flag.arguments if a.operator != "constant"]
             return d.some(*(a if a.is_flag else d.no(d.operation("equal", a, 0)) for a in compared))

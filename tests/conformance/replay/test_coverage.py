@@ -74,7 +74,15 @@ def test_a_sentence_that_compares_zeros_says_nothing() -> None:
     d = Tracing()
     flags = exercised_by_state(d, d.arbitrary(Ledger), INVARIANTS)
     empty = {f"s.{f.name}": False if f.metadata["sort"] == "flag" else 0 for f in FIELDS}
-    config = {"d.row_width": 8, "d.windowed": True, "d.window": 2, "d.drafts": 1, "d.overlap": False, "d.tree": True}
+    config = {
+        "d.spec_v2": False,
+        "d.row_width": 8,
+        "d.windowed": True,
+        "d.window": 2,
+        "d.drafts": 1,
+        "d.overlap": False,
+        "d.tree": True,
+    }
     assert not any(evaluate(flag, {**empty, **config}, 2) for flag in flags.values())
     running = {"s.plain": True, "s.phase": RUNNING, "s.origin_len": 3, "s.kv_committed_len": 3, "s.kv_allocated_len": 3}
     ghosts = {"s.rows": 1, "s.locks": 1, "s.row_end": 2, "s.kv_valid": 3}
@@ -84,7 +92,7 @@ def test_a_sentence_that_compares_zeros_says_nothing() -> None:
 
 def test_every_branch_has_a_name_of_its_own_in_words() -> None:
     names = [name for branches in all_branches().values() for name in branches]
-    assert len(names) == len(set(names)) == 33
+    assert len(names) == len(set(names)) == 35
     assert not any("s." in name.split(": ")[-1] or "(s" in name for name in names)
     d = Tracing()
     assert in_words(d.operation("equal", d.read("s.phase"), RUNNING)) == "phase = running"

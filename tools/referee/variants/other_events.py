@@ -195,7 +195,7 @@ def verify_gives_nothing(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 
 @OTHER_EVENTS.wrong("evict_window", must="I22: tokens come with results")
-def eviction_gives_a_token(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+def eviction_counts_a_token(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """An eviction counts a token that nobody sampled."""
     gives = d.every(s.phase == RUNNING, s.pending >= 1, s.output_len == d.one)
     output_len = d.where(gives, s.output_len + d.one, s.output_len)
