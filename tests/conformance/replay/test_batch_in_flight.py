@@ -184,7 +184,8 @@ def test_any_change_of_steps_and_causes_gets_the_same_answer(seed: int, path: Pa
         for result in chance.sample([r for r in records if r.get("action") == "result"], 3):
             result["cause"] = chance.choice(launches[: chosen + 9])["seq"]
 
-    judged(edited(path, change, tmp_path / "t.jsonl"))
+    report = judged(edited(path, change, tmp_path / "t.jsonl"))  # both checkers, and both say the same
+    assert (report.verdict == VIOLATES) == (report.first is not None)
 
 
 def with_causes(records: Records) -> None:
