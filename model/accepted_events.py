@@ -21,6 +21,7 @@ from kvproof.model.page_lemmas import Lemma, as_one_lemma
 from kvproof.model.questions import Asker, Posed
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import ACTIONS, Action
+from kvproof.spec.actions.decode import end_of_round
 from kvproof.spec.actions.prefill import copies_in_the_tree
 from kvproof.spec.domain import ceil_align, floor_align, larger, minus
 from kvproof.spec.effects import Insert
@@ -39,9 +40,10 @@ Choices = Callable[[Symbols, Ledger], Sequence[Any]]
 
 def _reserves(d: Symbols, s: Ledger) -> Sequence[Any]:
     """As sglang 0.5.11 does; as far as the round may write; whole pages; the rest of the row."""
-    least = s.kv_committed_len + d.one + d.drafts + d.where(s.pending == 0, d.zero, d.drafts)
     needed = s.kv_committed_len + d.one + d.drafts + d.drafts
-    ahead, enough, exactly = (larger(d, s.kv_allocated_len, to) for to in (needed + d.one + d.one, needed, least))
+    ahead, enough, exactly = (
+        larger(d, s.kv_allocated_len, to) for to in (needed + d.one + d.one, needed, end_of_round(d, s))
+    )
     return ahead, enough, exactly, ceil_align(d, ahead), ceil_align(d, exactly), d.row_width
 
 

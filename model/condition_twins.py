@@ -41,7 +41,7 @@ from kvproof.spec.effects import (
     Write,
 )
 from kvproof.spec.events import asked_of_event
-from kvproof.spec.faults.fault import with_parts
+from kvproof.spec.faults.fault import but_after, with_parts
 from kvproof.spec.state import Ledger, fill_len
 
 
@@ -54,6 +54,7 @@ class Twin:
 
 
 TWINS: list[Twin] = []
+PAID = "a retract is paid for with a token since the turn's prefill"
 WHAT_WAS_ASKED = "a turn is what its client asked for: only a too long input is cut short"
 
 
@@ -264,14 +265,12 @@ def begins_with_a_token_more(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 @twin("arrive", "I18", WHAT_WAS_ASKED)
 def every_request_is_cut_short(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    right = _right("arrive", d, s, p)
-    return dataclasses.replace(right, after=right.after.but(pre_aborted=d.true))
+    return but_after(_right("arrive", d, s, p), pre_aborted=d.true)
 
 
 @twin("match_slot", "I18", WHAT_WAS_ASKED)
 def later_turn_is_cut_short(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    right = _right("match_slot", d, s, p)
-    return dataclasses.replace(right, after=right.after.but(pre_aborted=d.true))
+    return but_after(_right("match_slot", d, s, p), pre_aborted=d.true)
 
 
 @twin("result", "I22", "a turn is given the tokens of the result")
@@ -279,25 +278,14 @@ def gives_a_token_more(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return with_parts(_right("result", d, s, p), Generate, tokens=p.tokens + d.one)
 
 
-@twin("retract", "I18", "a retract is paid for with a token since the turn's prefill")
-@twin("retract_plain", "I18", "a retract is paid for with a token since the turn's prefill")
-def retracts_before_a_token(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    return Step(s)
-
-
 @twin("insert", "I16", "every copy of what the tree has is freed")
 def keeps_the_copies(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return with_parts(_right("insert", d, s, p), Insert, duplicates=d.floor_pages(s.cache_protected_len))
 
 
-@twin("check", "I2", "the memory check reads its terms")
-def check_reads_nothing(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    return Step(s)
-
-
 @twin("check", "I2", "the memory check changes nothing")
 def check_ends_the_match(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    return dataclasses.replace(_right("check", d, s, p), after=s.but(matched=d.false))
+    return but_after(_right("check", d, s, p), matched=d.false)
 
 
 @twin("late_result", "I17", "a result that comes too late changes nothing")
@@ -317,8 +305,7 @@ def refused_turn_clears_the_marker(d: Domain, s: Ledger, p: SimpleNamespace) -> 
 
 @twin("create", "I18", WHAT_WAS_ASKED)
 def logprobs_are_forgotten(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    right = _right("create", d, s, p)
-    return dataclasses.replace(right, after=right.after.but(logprob=d.false))
+    return but_after(_right("create", d, s, p), logprob=d.false)
 
 
 @twin("retract_plain", "I15", "a turn begins where it is admitted")
@@ -328,7 +315,9 @@ def retracted_request_begins_anew(d: Domain, s: Ledger, p: SimpleNamespace) -> S
 
 @twin("abort_queued", "I15", "a turn that finishes or is aborted is over")
 @twin("decode", "I18", "a decode step is launched")
-@twin("retract", "I18", "a turn that is retracted is queued again")
+@twin("retract", "I18", PAID, "a turn that is retracted is queued again")
+@twin("retract_plain", "I18", PAID)
+@twin("check", "I2", "the memory check reads its terms")
 @twin("open", "I15", "a session that is opened is open")
 @twin("close", "I15", "a session that is closed ends, or waits for its turn")
 @twin("extend", "I22", "a prefill runs the tokens of its event, and ends where that says so")
@@ -338,8 +327,7 @@ def nothing_happens(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 @twin("evict_window", "I18", "nothing but a step that is launched, or a retract, takes a turn from its end")
 def chunk_is_not_kept(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    right = _right("evict_window", d, s, p)
-    return dataclasses.replace(right, after=right.after.but(prefix_len=d.zero))
+    return but_after(_right("evict_window", d, s, p), prefix_len=d.zero)
 
 
 @twin("abort_nth", "I15", "only who opens or closes a session does so")

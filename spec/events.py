@@ -28,9 +28,12 @@ from kvproof.spec.liveness import rank
 from kvproof.spec.state import FIELD_NAMES, GHOSTS, NONE, RUNNING, WAITING, Ledger, is_live
 
 E = TypeVar("E")
+Given = Mapping[str, Any]
 
 ADMITS = ("create", "arrive")
 ENDS = ("finish", "abort")
+REFUSED = ("I15", "a turn that is refused changes nothing")
+LATE = ("I17", "a result that comes too late changes nothing")
 FALLS_BACK = (*ADMITS, "extend", "decode", "retract")
 """Events after which a turn may be further from its end: the first chunk of two, another step, a retract."""
 
@@ -52,17 +55,12 @@ def asked_of_event(
     if action.event == "check":
         yield from _of_the_memory_check(d, before, after, step)
     elif action.of_another:
-        sentence = "a result that comes too late changes nothing"
-        yield _changes_nothing(d, before, after, *(("I17", sentence) if action.event == "result" else REFUSED))
+        yield _changes_nothing(d, before, after, *(LATE if action.event == "result" else REFUSED))
     else:
         yield from _of_a_turn(d, action.event, before, after, step, given)
         yield from _of_the_session(d, action.event, before, after, step)
         yield from _of_its_tokens(d, action.event, before, after, step, given)
         yield from _of_its_pages(d, action.event, before, after, step, given)
-
-
-REFUSED = ("I15", "a turn that is refused changes nothing")
-Given = Mapping[str, Any]
 
 
 def _of_the_memory_check(d: Domain, before: Ledger, after: Ledger, step: Step) -> Iterator[Condition]:
@@ -141,7 +139,7 @@ def _of_its_tokens(
         yield Condition("I22", runs, "a prefill runs the tokens of its event, and ends where that says so")
     if event == "result":
         late = implies(d, d.no(is_live(d, before)), _same(d, before, after))
-        yield Condition("I17", late, "a result that comes too late changes nothing")
+        yield Condition(LATE[0], late, LATE[1])
     computed = before.kv_valid + (d.one if event == "decode" else given.get("tokens", d.zero))
     most = given["seq_len"] if event == "extend" else computed
     yield Condition("I8", after.kv_valid <= most, "only what runs has its KV computed")

@@ -51,6 +51,11 @@ def decode(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return _claim_next(d, s, s.kv_allocated_len + d.one, ())
 
 
+def end_of_round(d: Domain, s: Ledger) -> Length:
+    """Up to where a round of speculation v2 may write that is prepared now: one in flight may move it by all its drafts."""
+    return s.kv_committed_len + d.one + d.drafts + d.where(s.pending == 0, d.zero, d.drafts)
+
+
 @action(
     "decode",
     when=lambda d, s: d.every(s.phase == RUNNING, d.spec_v2),
@@ -65,11 +70,9 @@ def prepare_round(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     How far ahead is the implementation's choice (sglang 0.5.11: to C + 2 * (drafts + 1)). But a round that is still in
     flight may move this one by all its drafts, and this one writes all of its own.
     """
-    in_flight = d.where(s.pending == 0, d.zero, d.drafts)
-    needed = s.kv_committed_len + d.one + d.drafts + in_flight
     guards = (
         Guard("what is allocated stays", s.kv_allocated_len <= p.allocated_len),
-        Guard("every position that the round may write is allocated", needed <= p.allocated_len),
+        Guard("every position that the round may write is allocated", end_of_round(d, s) <= p.allocated_len),
     )
     return _claim_next(d, s, p.allocated_len, guards)
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kvproof.spec.actions import ACTIONS, Guard, Step
-from kvproof.spec.domain import Domain, Flag
+from kvproof.spec.domain import Domain, Flag, Length
 from kvproof.spec.effects import Effect
 from kvproof.spec.state import Ledger
 
@@ -43,3 +43,8 @@ def without_guard(step: Step, words: str) -> Step:
 def with_guard(step: Step, sentence: str, holds: Flag) -> Step:
     """The same step, allowed only where this holds, too."""
     return dataclasses.replace(step, guards=(*step.guards, Guard(sentence, holds)))
+
+
+def sixteen_pages(d: Domain) -> Length:
+    """Beyond the rows of every small instance."""
+    return d.tokens(d.floor_pages(d.zero) + 16)

@@ -9,18 +9,13 @@ from kvproof.spec.actions import Step
 from kvproof.spec.actions.finish import queued_again
 from kvproof.spec.actions.prefill import match_key_len, take
 from kvproof.spec.actions.release import release_row
-from kvproof.spec.domain import Domain, Length, floor_align, larger, minus, one_page, orphan_start
+from kvproof.spec.domain import Domain, floor_align, larger, minus, one_page, orphan_start
 from kvproof.spec.effects import AskClose, Begin, EndSession, Free, Generate, Insert, Succeed, Write
 from kvproof.spec.state import NONE, PREFILL, RUNNING, WAITING, Ledger, fill_len
 from referee.cases import Variants
-from referee.variants.changes import built_in, with_effects, with_fields
+from referee.variants.changes import built_in, sixteen_pages, with_effects, with_fields
 
 OTHER_EVENTS = Variants("what is not the event's")
-
-
-def _sixteen_pages(d: Domain) -> Length:
-    four = one_page(d) + one_page(d) + one_page(d) + one_page(d)
-    return four + four + four + four
 
 
 @OTHER_EVENTS.wrong("arrive", must="I12: no more is reused than a match found")
@@ -54,7 +49,7 @@ def retract_keeps_its_match(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 @OTHER_EVENTS.wrong("match_tree", must="I3: no length is below 0")
 def match_below_zero(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A match of sixteen pages gives a prefix of minus one page: the row begins before its first entry."""
-    prefix_len = d.where(_sixteen_pages(d) <= p.matched_len, d.zero - one_page(d), p.matched_len)
+    prefix_len = d.where(sixteen_pages(d) <= p.matched_len, d.zero - one_page(d), p.matched_len)
     return with_fields(built_in("match_tree", d, s, p), prefix_len=prefix_len, cache_protected_len=prefix_len)
 
 
@@ -143,7 +138,7 @@ def retract_asks_for_a_close(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 @OTHER_EVENTS.wrong("close", must="I15: a close ends an idle session")
 def close_keeps_long_sessions(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A session of sixteen pages is open after its close, and empty."""
-    return with_fields(built_in("close", d, s, p), is_open=_sixteen_pages(d) <= s.checkpoint_len)
+    return with_fields(built_in("close", d, s, p), is_open=sixteen_pages(d) <= s.checkpoint_len)
 
 
 @OTHER_EVENTS.wrong("abort_queued", must="I15: a turn that is aborted is over")
@@ -165,7 +160,7 @@ def finish_begins_again(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 @OTHER_EVENTS.wrong("decode", must="I18: a decode step is launched")
 def decode_stops_when_long(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """From sixteen pages on a decode step does nothing: no token comes any more."""
-    stops = _sixteen_pages(d) <= s.kv_committed_len
+    stops = sixteen_pages(d) <= s.kv_committed_len
     committed = d.where(stops, s.kv_committed_len, s.kv_committed_len + d.one)
     allocated = d.where(stops, s.kv_allocated_len, s.kv_allocated_len + d.one)
     after = s.but(
@@ -178,7 +173,7 @@ def decode_stops_when_long(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 @OTHER_EVENTS.wrong("retract_plain", must="I18: a turn that is retracted gives way")
 def retract_spares_the_long(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A request of sixteen pages is not retracted, though its event says so: a full pool stays full."""
-    stays = _sixteen_pages(d) <= s.kv_committed_len
+    stays = sixteen_pages(d) <= s.kv_committed_len
     queued = vars(queued_again(d, s))
     after = s.but(**{name: d.where(stays, value, queued[name]) for name, value in vars(s).items() if name != "phase"})
     release = release_row(d, d.no(stays), s.cache_protected_len, s.kv_allocated_len)
@@ -189,8 +184,8 @@ def retract_spares_the_long(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 @OTHER_EVENTS.wrong("verify", must="I22: the tokens of the result")
 def verify_gives_nothing(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """The tokens of each round are dropped: the turn never ends."""
-    room = s.kv_allocated_len + d.drafts + d.one
-    effects = (take(d, s.kv_allocated_len, room), Free(orphan_start(d, s.kv_committed_len), room))
+    end = s.kv_allocated_len + d.drafts + d.one
+    effects = (take(d, s.kv_allocated_len, end), Free(orphan_start(d, s.kv_committed_len), end))
     return Step(s, built_in("verify", d, s, p).guards, effects)
 
 

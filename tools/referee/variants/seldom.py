@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from kvproof.spec.actions import ACTIONS, Step
-from kvproof.spec.domain import Domain, Flag, Length, minus, one_page
+from kvproof.spec.domain import Domain, Flag, minus, one_page
 from kvproof.spec.state import PREFILL, WAITING, Ledger
 from referee.cases import Variants
-from referee.variants.changes import built_in, with_fields, with_guard
+from referee.variants.changes import built_in, sixteen_pages, with_fields, with_guard
 
 SELDOM = Variants("a rule that never fires, or only sometimes")
 
@@ -138,23 +138,18 @@ def all_drafts_or_none(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return with_guard(built_in("result", d, s, p), "all drafts are accepted", accepted)
 
 
-def _sixteen_pages(d: Domain) -> Length:
-    four = one_page(d) + one_page(d) + one_page(d) + one_page(d)
-    return four + four + four + four
-
-
 @SELDOM.wrong("create", must="I18: only a too long input is cut short")
 def abort_long_inputs(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """Each turn of sixteen pages or more is aborted before it runs, although it fits."""
     right = built_in("create", d, s, p)
-    return with_fields(right, pre_aborted=d.some(p.too_long, _sixteen_pages(d) <= p.origin_len))
+    return with_fields(right, pre_aborted=d.some(p.too_long, sixteen_pages(d) <= p.origin_len))
 
 
 @SELDOM.wrong("match_slot", must="I18: only a too long input is cut short")
 def abort_what_has_grown(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A session with sixteen pages or more gets no other turn: each is marked for an abort when it finds its slot."""
     right = built_in("match_slot", d, s, p)
-    return with_fields(right, pre_aborted=_sixteen_pages(d) <= s.slot_kv_committed_len)
+    return with_fields(right, pre_aborted=sixteen_pages(d) <= s.slot_kv_committed_len)
 
 
 @SELDOM.wrong("insert", must="I18: what the tree has cannot be chosen")
@@ -167,14 +162,14 @@ def insert_only_what_is_new(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 def insert_with_few_copies(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A chunk of which the tree has sixteen pages or more is never kept."""
     return with_guard(
-        built_in("insert", d, s, p), "few copies", minus(d, p.dup_len, s.cache_protected_len) < _sixteen_pages(d)
+        built_in("insert", d, s, p), "few copies", minus(d, p.dup_len, s.cache_protected_len) < sixteen_pages(d)
     )
 
 
 @SELDOM.wrong("finish_plain", must="I18: what the tree has cannot be chosen")
 def finish_with_few_copies(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A request of which the tree has sixteen pages or more cannot end by handing over its pages."""
-    few = d.some(d.no(p.inserted), minus(d, p.dup_len, s.cache_protected_len) < _sixteen_pages(d))
+    few = d.some(d.no(p.inserted), minus(d, p.dup_len, s.cache_protected_len) < sixteen_pages(d))
     return with_guard(built_in("finish_plain", d, s, p), "few copies", few)
 
 
