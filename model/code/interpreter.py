@@ -12,7 +12,7 @@ from kvproof.model.code.errors import NotUnderstoodError, Place, RaisedError
 from kvproof.model.code.expressions import Expressions
 from kvproof.model.code.library import LONGEST_LOOP
 from kvproof.model.code.objects import Frame, Raisable
-from kvproof.model.code.source import bound_at, imported_by
+from kvproof.model.code.source import bound_at, imported_by, text_of
 from kvproof.model.code.values import Function, Known, StandIn, Text
 
 MOST_STATEMENTS = 5_000
@@ -120,7 +120,7 @@ class Interpreter(Expressions):
 
     def bind(self, target: ast.expr, value: Any) -> None:
         if not isinstance(target, (ast.Tuple, ast.List)) and (arithmetic.is_number(value) or arithmetic.is_flag(value)):
-            self.values.append((self._number_of(self.place(target)), ast.unparse(target), value))
+            self.values.append((self._number_of(self.place(target)), text_of(target), value))
         if isinstance(target, ast.Name):
             self.frame.names[target.id] = value
         elif isinstance(target, ast.Attribute):
@@ -172,7 +172,7 @@ class Interpreter(Expressions):
             case ast.If(body=[ast.Assign(targets=[ast.Name() as target]) as statement], orelse=[]):
                 length = self.either(flag, statement.value, target)
                 if length is not None:
-                    self.values.append((len(self.lines) - 1, ast.unparse(node.test), flag))
+                    self.values.append((len(self.lines) - 1, text_of(node.test), flag))
                     self.lines.append(self.place(statement))
                     self.bind(target, length)
                 return length is not None

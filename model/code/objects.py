@@ -14,7 +14,7 @@ from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError, RaisedError
 from kvproof.model.code.library import ASKING, METHODS
 from kvproof.model.code.paths import Paths
-from kvproof.model.code.source import Module, Sources
+from kvproof.model.code.source import Module, Sources, text_of
 from kvproof.model.code.values import (
     Bound,
     Class,
@@ -59,6 +59,8 @@ class Objects:
         """Objects that the code under proof made, not its caller."""
         self._globals: dict[tuple[str, str], Any] = {}
         self._classes: dict[tuple[str, str], Class] = {}
+        self._understood: set[tuple[str, str]] = set()
+        """Of them those that do nothing which the proof does not see."""
         self._giving_back: set[ast.expr] = set()
         """Decorators that were run and gave the function back."""
 
@@ -178,11 +180,13 @@ class Objects:
             with self.scope_of(module):
                 self._classes[key] = Class(node, module, tuple(self._base(base) for base in node.bases))
         found = self._classes[key]
-        for magic in UNSEEN_METHODS:
-            if found.member(magic):
-                raise NotUnderstoodError(f"the class {node.name} defines {magic}")
-        for ancestor in found.ancestors():
-            self._refuse_set_name(ancestor)
+        if key not in self._understood:
+            for magic in UNSEEN_METHODS:
+                if found.member(magic):
+                    raise NotUnderstoodError(f"the class {node.name} defines {magic}")
+            for ancestor in found.ancestors():
+                self._refuse_set_name(ancestor)
+            self._understood.add(key)
         return found
 
     def _refuse_set_name(self, kind: Class) -> None:
@@ -746,11 +750,11 @@ def dataclass_fields(kind: Class) -> list[tuple[Class, ast.AnnAssign]]:
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
                 found[statement.target.id] = (ancestor, statement)
     for owner, node in found.values():
-        text = ast.unparse(node.annotation)
+        text = text_of(node.annotation)
         is_plain = text.startswith(("ClassVar[", "typing.ClassVar[")) or "ClassVar" not in text
         if "InitVar" in text or "KW_ONLY" in text or not is_plain:
             raise NotUnderstoodError(f"the field {ast.unparse(node)} of {owner.name}")
-    return [(owner, node) for owner, node in found.values() if "ClassVar" not in ast.unparse(node.annotation)]
+    return [(owner, node) for owner, node in found.values() if "ClassVar" not in text_of(node.annotation)]
 
 
 def is_dataclass(kind: Class) -> bool:
@@ -792,7 +796,7 @@ def _options(decorator: ast.expr) -> set[str]:
 
 
 def _last(decorator: ast.expr) -> str:
-    return ast.unparse(decorator).rpartition(".")[2]
+    return text_of(decorator).rpartition(".")[2]
 
 
 def _uses_name_of(kind: Class, node: ast.expr) -> bool:

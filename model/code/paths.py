@@ -21,7 +21,7 @@ from kvproof.model.questions import checked, z3_solver
 T = TypeVar("T")
 
 MOST_PATHS = 400
-MOST_CONDITIONS = 100
+MOST_CONDITIONS = 50
 """That one solver knows."""
 OLDER_SIMPLEX = 2
 """Z3's name for its first solver of linear arithmetic, which answers these many small questions in half the time."""

@@ -421,6 +421,12 @@ class Sources:
         return None
 
 
+@cache
+def text_of(node: ast.AST) -> str:
+    """A part of the code as Python writes it. Each path asks this of the same parts."""
+    return ast.unparse(node)
+
+
 def _spans(node: ast.FunctionDef, number: int) -> bool:
     return node.lineno <= number <= (node.end_lineno or node.lineno)
 

@@ -47,11 +47,14 @@ class Class:
     def name(self) -> str:
         return self.node.name
 
-    def ancestors(self) -> list[Class]:
+    def ancestors(self) -> tuple[Class, ...]:
         """The class and its bases, depth first. Raises NotUnderstoodError where Python's order would be another one."""
-        found: list[Class] = [self]
-        for base in self.bases:
-            found += base.ancestors() if isinstance(base, Class) else []
+        return self._ancestors
+
+    @cached_property
+    def _ancestors(self) -> tuple[Class, ...]:
+        above = (base.ancestors() for base in self.bases if isinstance(base, Class))
+        found = (self, *(one for base in above for one in base))
         if len(set(map(id, found))) < len(found):
             raise NotUnderstoodError(f"{self.name} has one base by two ways")
         return found
