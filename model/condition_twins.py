@@ -318,6 +318,7 @@ def retracted_request_begins_anew(d: Domain, s: Ledger, p: SimpleNamespace) -> S
 @twin("retract", "I18", PAID, "a turn that is retracted is queued again")
 @twin("retract_plain", "I18", PAID)
 @twin("check", "I2", "the memory check reads its terms")
+@twin("evict_window", "I9", "an eviction leaves at most two windows and two pages")
 @twin("open", "I15", "a session that is opened is open")
 @twin("close", "I15", "a session that is closed ends, or waits for its turn")
 @twin("extend", "I22", "a prefill runs the tokens of its event, and ends where that says so")

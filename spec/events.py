@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from kvproof.spec.actions.action import Action, Step
-from kvproof.spec.domain import Domain, Flag, implies, smaller
+from kvproof.spec.domain import Domain, Flag, implies, minus, one_page, smaller, window_keep_from
 from kvproof.spec.effects import (
     Applied,
     AskClose,
@@ -160,6 +160,11 @@ def _of_its_pages(
     if "inserted" in given:
         inserted = d.some(d.false, *(insert.when for insert in _some(step, Insert)))
         yield Condition("I16", inserted == given["inserted"], "the tree takes pages where the event says so")
+    if event == "window" and "pre_len" in given:
+        # A server may evict late, but not never.
+        last = window_keep_from(d, minus(d, given["pre_len"], d.window + one_page(d)))
+        kept = d.some(d.floor_pages(last) <= after.window_start, last <= before.cache_protected_len)
+        yield Condition("I9", kept, "an eviction leaves at most two windows and two pages")
     if event == "verify":
         end = d.ceil_pages(smaller(d, before.kv_committed_len + d.drafts + d.one, d.row_width))
         has_pages = d.some(end <= before.row_end, *(end <= taken.last for taken in _some(step, Take)))

@@ -130,6 +130,17 @@ def evict_a_page_later(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 
 @HARMLESS.right("evict_window")
+def evict_window_by_window(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """The window is evicted once a whole window can go: more memory, and fewer frees."""
+    right = built_in("evict_window", d, s, p)
+    cursor = larger(d, s.swa_evicted_seqlen, s.cache_protected_len)
+    is_due = cursor + d.window <= right.after.swa_evicted_seqlen
+    moved = d.where(is_due, right.after.swa_evicted_seqlen, cursor)
+    freed = FreeWindow(d.ceil_pages(cursor), d.floor_pages(moved))
+    return Step(s.but(swa_evicted_seqlen=moved), right.guards, (freed,))
+
+
+@HARMLESS.right("evict_window")
 def evict_by_whole_pages(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """The window is evicted only after a page was filled: seldom, and the same in the end."""
     return with_guard(built_in("evict_window", d, s, p), "a page is full", is_aligned(d, p.pre_len))

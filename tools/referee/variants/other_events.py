@@ -10,7 +10,7 @@ from kvproof.spec.actions.finish import queued_again
 from kvproof.spec.actions.prefill import match_key_len, take
 from kvproof.spec.actions.release import release_row
 from kvproof.spec.domain import Domain, floor_align, larger, minus, one_page, orphan_start
-from kvproof.spec.effects import AskClose, Begin, EndSession, Free, Generate, Insert, Succeed, Write
+from kvproof.spec.effects import AskClose, Begin, EndSession, Free, FreeWindow, Generate, Insert, Succeed, Write
 from kvproof.spec.state import NONE, PREFILL, RUNNING, WAITING, Ledger, fill_len
 from referee.cases import Variants
 from referee.variants.changes import built_in, sixteen_pages, with_effects, with_fields
@@ -245,3 +245,24 @@ def close_drops_the_match(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 def create_forgets_logprobs(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """Whoever asks for logprobs of the input gets none: the match skips the positions."""
     return with_fields(built_in("create", d, s, p), logprob=d.false)
+
+
+@OTHER_EVENTS.wrong("evict_window", must="I9: an eviction frees what is far behind")
+def window_is_never_evicted(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """An eviction frees nothing: a long turn keeps a window page for each page of its row, and the window pool runs dry."""
+    return Step(s, built_in("evict_window", d, s, p).guards)
+
+
+@OTHER_EVENTS.wrong("evict_window", must="I9: an eviction frees what is far behind")
+def only_single_slots_are_evicted(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """With pages of more than one token an eviction frees nothing."""
+    right = built_in("evict_window", d, s, p)
+    (freed,) = right.effects
+    assert isinstance(freed, FreeWindow)
+    single = one_page(d) == d.one
+    moved = d.where(single, right.after.swa_evicted_seqlen, s.swa_evicted_seqlen)
+    return Step(
+        s.but(swa_evicted_seqlen=moved),
+        right.guards,
+        (FreeWindow(freed.first, d.where(single, freed.last, freed.first)),),
+    )
