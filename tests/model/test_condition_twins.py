@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -61,6 +63,14 @@ def test_every_condition_is_needed() -> None:
     assert {sentence for found in ON_PAGES.values() for sentence in found} | {s for _, s in OF_TWINS} == {
         sentence for _, sentence in stated()
     }
+
+
+def test_each_condition_that_is_written_for_an_event_is_stated_of_some_action() -> None:
+    """One for an event that has another name is asked nowhere, and nothing else would show it."""
+    calls = (node for node in ast.walk(ast.parse(inspect.getsource(events))) if isinstance(node, ast.Call))
+    written = {call.args[2].value for call in calls if len(call.args) == 3 and isinstance(call.args[2], ast.Constant)}
+    assert len(written) > 20
+    assert written <= {sentence for _, sentence in stated()}
 
 
 @pytest.mark.parametrize("label", OF_TWINS, ids=lambda label: label[1])
