@@ -233,7 +233,7 @@ inline holds() {
        t1 = FLOOR(S.R); S.R = FLOOR(S.C) * P; S.prefix = S.C; insert(1, FLOOR(S.C), FLOOR(dup), t1) }
 
 #define FINISH(len) \
-  :: d_step { WAY(len == S.output) && S.is_open && S.phase == RUNNING && RESULTS_IN && 1 <= len && len <= S.output && !S.pre_aborted -> \
+  :: d_step { WAY(len == S.output) && S.is_open && S.phase == RUNNING && RESULTS_IN && len <= S.output && !S.pre_aborted -> \
        t1 = S.origin + len; t2 = S.A; S.C = MIN(S.C, t1); S.A = MIN(S.A, t1); save_slot(); end_turn(); \
        S.inflight = 0; S.turns = S.turns - 1; S.checkpoint = t1; S.success = t1; \
        t3 = CEIL(t1) * P; free(t3, t2); forget(t1) }

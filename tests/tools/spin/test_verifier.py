@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from spin.verifier import LIVENESS, forever, missing, verifier
 
+from kvproof.model.explore import reach
+
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
 STOPS = {
@@ -54,7 +56,7 @@ def test_a_marker_that_an_abort_leaves_keeps_the_close_waiting() -> None:
     assert forever("runs", 1, 3, "S0511b") is None  # other turns are refused, and nothing else
 
 
-def test_the_states_and_the_shortest_runs_stay() -> None:
+def test_both_reach_as_many_states_and_the_shortest_run_stays() -> None:
     with verifier(2, 4) as whole, verifier(2, 4, fault="F22862b") as faulty:
-        assert whole.run().states == 1865
+        assert whole.run().states == reach(2, 4).states
         assert faulty.run().steps == 8
