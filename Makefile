@@ -36,9 +36,13 @@ test: $(STAMP) ## tests that take seconds and need neither a GPU nor SGLang
 	@echo "== test: all but slow, code, ray, browser, sglang and sglang-jax"
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not code and not ray and not browser and not sglang and not sglang_full and not sglang_jax"
 
-certify: $(STAMP) ## the proof of the rules by a second solver too
+certify: $(STAMP) ## the proof of the rules by a second solver too; their states, and that turns end, by SPIN
 	@echo "== certify"
 	$(BIN)/kvproof prove --certify --quiet
+	if ! { command -v spin && command -v gcc; } >/dev/null; then
+		apt-get update -q && apt-get install -q -y --no-install-recommends spin gcc libc6-dev || { echo "skipped: no SPIN, and apt-get cannot install it"; exit 0; }
+	fi
+	$(BIN)/python -m pytest -m slow tests/tools/spin
 
 test-code: $(STAMP) ## tests of the proof of a server's own functions, in miniatures: two minutes
 	@echo "== test-code"

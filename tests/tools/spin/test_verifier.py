@@ -7,7 +7,7 @@ from spin.verifier import LIVENESS, forever, missing, verifier
 
 from kvproof.model.explore import reach
 
-pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing())]
 
 STOPS = {
     ("F994e", "ends"): {"retract", "match_slot*", "extend*"},  # prefilled and retracted, without a token
