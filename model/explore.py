@@ -146,6 +146,11 @@ class Search(ABC):
     def shortest(self, d: Integers, invariant: str | None = None) -> tuple[Taken, ...] | None:
         """The shortest run that breaks `invariant` (None: any), of at most `MOST_STEPS`; None if there is none."""
 
+    @abstractmethod
+    def first_states(self, d: Integers, most: int) -> list[tuple[Any, int]]:
+        """The first states within `MOST_STEPS` of the start, each with the place in the list of the one that it was reached
+        from."""
+
 
 class Interpreted(Search):
     """The rules as Python: they are the oracle of the compiled search."""
@@ -179,6 +184,18 @@ class Interpreted(Search):
 
         return first_steps(Oracle(d, self.actions), self.machine, is_wanted)
 
+    def first_states(self, d: Integers, most: int) -> list[tuple[Any, int]]:
+        start = self.machine.start(d)
+        found, places = [(start, 0)], {start: 0}
+        with suppress(TooManyStatesError):
+            for step, is_new in breadth_first(Oracle(d, self.actions), self.machine, MOST_STEPS):
+                if is_new and len(found) == most:
+                    break
+                if is_new:
+                    places[step.outcome.after] = len(found)
+                    found.append((step.outcome.after, places[step.outcome.before]))
+        return found
+
 
 class Compiled(Search):
     """The rules as machine code: some hundred times as fast."""
@@ -205,6 +222,13 @@ class Compiled(Search):
                 return self._taken_again(d, found, invariant)
         return None
 
+    def first_states(self, d: Integers, most: int) -> list[tuple[Any, int]]:
+        found = self._rules.search(d, most, MOST_STEPS)
+        return [
+            (found.layout.state_of(row), source)
+            for row, source in zip(found.states.tolist(), found.sources.tolist(), strict=True)
+        ]
+
     def _searched(self, d: Integers, *args: Any, **named: Any) -> Reached:
         found = self._rules.search(d, self.most_states, *args, **named)
         if found.stop in (FULL, BEYOND_A_BYTE):
@@ -223,6 +247,11 @@ class Compiled(Search):
             steps.append(_step_of(oracle, state, lambda o, row=row: found.layout.row_of(o.after) == row))  # type: ignore[misc]
             state = steps[-1].outcome.after
         return (*steps, _step_of(oracle, state, is_broken))
+
+
+def step_to(oracle: Oracle, before: Any, after: Any) -> Taken:
+    """The first step from one state to another. Raises AssertionError if there is none."""
+    return _step_of(oracle, before, lambda outcome: outcome.after == after)
 
 
 def _step_of(oracle: Oracle, state: Any, is_wanted: Callable[[Outcome], bool]) -> Taken:

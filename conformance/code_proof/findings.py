@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from kvproof.conformance.adapters.sglang.code.functions import LIBRARIES, instead_of
 from kvproof.conformance.code_proof.engines import GIVEN, claims_of
 from kvproof.conformance.replay.ledger_words import action_in_words, changes
-from kvproof.model.code.claims import DIFFERS, PROVED, Claim, Difference, Failing, Path, Verdict, check
+from kvproof.model.code.claims import DIFFERS, PROVED, Claim, Difference, Failing, Path, Verdict, check, pose
 from kvproof.model.code.reached import Reached, SmallRuns, reached
 from kvproof.model.code.rests_on import Shifts, parts_of
 from kvproof.model.code.source import Sources
@@ -106,7 +106,7 @@ def find(sources: Sources, profile: Profile | None, name: str, runs: SmallRuns |
     actions = actions_of(profile)
     claim = _claim(sources, actions, name)
     verdict = check(claim, sources, LIBRARIES, GIVEN)
-    other = followed_instead(sources, actions, name) if verdict.verdict == DIFFERS else None
+    other = followed_instead(sources, actions, verdict) if verdict.verdict == DIFFERS else None
     instead = other[0] if other is not None else None
     is_known = instead is not None and profile is not None and instead in profile.deviations
     return Finding(
@@ -164,10 +164,16 @@ def _claim(sources: Sources, actions: Mapping[str, Action], name: str) -> Claim:
     return next(claim for claim in claims_of(sources, actions) if claim.name == name)
 
 
-def followed_instead(sources: Sources, actions: Mapping[str, Action], name: str) -> tuple[str, Claim, Verdict] | None:
+def followed_instead(
+    sources: Sources, actions: Mapping[str, Action], differs: Verdict
+) -> tuple[str, Claim, Verdict] | None:
     """The first fault or design that the function follows on every path, with the claim that says so and its proof."""
-    for label, others in instead_of(_claim(sources, actions, name).rests_on):
-        claim = _claim(sources, {**actions, **others}, name)
+    failing = [failing for _, failing in _shortest(differs).values()]
+    for label, others in instead_of(differs.claim.rests_on):
+        claim = _claim(sources, {**actions, **others}, differs.claim.name)
+        posed = pose(claim)
+        if not all(one.is_said_by(posed) for one in failing):
+            continue
         verdict = check(claim, sources, LIBRARIES, GIVEN, to_the_first_difference=True)
         if verdict.verdict == PROVED:
             return label, claim, verdict

@@ -9,18 +9,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import z3
 
 from kvproof.model.code.claims import CONFIGURATION, Difference, Failing, Path, Verdict
-from kvproof.model.explore import MOST_STEPS, Taken, breadth_first, path_to
+from kvproof.model.explore import Search, Taken, step_to, successors, the_search
 from kvproof.model.oracle import Oracle
 from kvproof.model.questions import checked, z3_solver
 from kvproof.model.small_instances import CONFIGS
 from kvproof.model.symbolic import PagedLength
 from kvproof.spec.actions import Action
-from kvproof.spec.machine import LEDGER
 
 INSTANCES = ((1, 3), (2, 4), (4, 6))
 """Page size and row width, in the order in which they are explored, each in every kind of configuration."""
@@ -45,11 +45,12 @@ class Reached:
 
 
 class SmallRuns:
-    """The rules on small instances. Each is explored once, as far as a claim needs it, and then read by the others."""
+    """The rules on small instances. Each is explored once, when the first claim needs it, and then read by the others."""
 
     def __init__(self, actions: Mapping[str, Action]) -> None:
+        search = the_search(actions)
         self._explored = [
-            _Explored(Oracle.of(page_size, row_width, actions, **config))
+            _Explored(Oracle.of(page_size, row_width, actions, **config), search)
             for (page_size, row_width), config in itertools.product(INSTANCES, CONFIGS)
         ]
 
@@ -58,21 +59,29 @@ class SmallRuns:
 
 
 class _Explored:
-    """One instance: every step breadth first, and whether it leads to a new state."""
+    """One instance: its first states, and the steps from them by one action."""
 
-    def __init__(self, oracle: Oracle) -> None:
-        self.oracle = oracle
-        self._found: list[tuple[Taken, bool]] = []
-        self._more = breadth_first(oracle, LEDGER, MOST_STEPS)
+    def __init__(self, oracle: Oracle, search: Search) -> None:
+        self.oracle, self._search = oracle, search
 
-    def __iter__(self) -> Iterator[tuple[Taken, bool]]:
-        for number in itertools.count():
-            if number == len(self._found):
-                step = next(self._more, None)
-                if step is None:
-                    return
-                self._found.append(step)
-            yield self._found[number]
+    @cached_property
+    def _states(self) -> list[tuple[Any, int]]:
+        return self._search.first_states(self.oracle.d, MOST_STATES)
+
+    def steps(self, action: str, most: int) -> Iterator[tuple[int, Taken]]:
+        """From each of the first `most` states, which goes by its number."""
+        by_it = Oracle(self.oracle.d, {action: self.oracle.actions[action]})
+        for number, (state, _) in enumerate(self._states[:most]):
+            for step in successors(by_it, state):
+                yield number, step
+
+    def path_to(self, number: int) -> tuple[Taken, ...]:
+        """The steps from nothing to a state."""
+        path = [number]
+        while path[-1]:
+            path.append(self._states[path[-1]][1])
+        states = [self._states[one][0] for one in reversed(path)]
+        return tuple(step_to(self.oracle, before, after) for before, after in itertools.pairwise(states))
 
 
 def reached(verdict: Verdict, runs: SmallRuns) -> dict[str, Reached]:
@@ -106,36 +115,29 @@ class _Search:
         if not self._is_possible(instance):
             return
         wanted = _Wanted(self.waiting, instance)
-        arrived_by: dict[Any, Taken] = {}
         asked: set[Any] = set()
-        for step, is_new in explored:
-            key = self._asked_of(step)
-            if key is not None and key not in asked:
+        last = 0
+        for last, step in explored.steps(self._claim.rests_on, self.left):
+            # The state and the parameters on which the difference depends.
+            key = last, *(step.params[name] for name in self._claim.params if name in step.params)
+            if key not in asked:
                 asked.add(key)
                 numbers = self._numbers(oracle, step)
-                if self._add(wanted.that_can_fail(numbers), instance + numbers, arrived_by, step):
+                if self._add(wanted.that_can_fail(numbers), instance + numbers, explored, last, step):
                     wanted = _Wanted(self.waiting, instance)
-            if is_new:
-                arrived_by[step.outcome.after] = step
-            if not self.waiting or len(asked) == MOST_ASKED or len(arrived_by) == min(MOST_STATES, self.left):
+            if not self.waiting or len(asked) == MOST_ASKED:
                 break
-        self.left -= len(arrived_by)
-
-    def _asked_of(self, step: Taken) -> Any:
-        """The state and the parameters on which the difference depends; None for another action than the claim's."""
-        if step.outcome.action.name != self._claim.rests_on:
-            return None
-        return step.outcome.before, *(step.params[name] for name in self._claim.params if name in step.params)
+        self.left -= last + 1
 
     def _is_possible(self, instance: Numbers) -> bool:
         """Whether in this instance some statement fails in a state that the invariants allow."""
         some = z3.Or(*(failing.condition for _, failing in self.waiting))
         return _model([*self.waiting[0][1].assumed, some, *_equations(instance)]) is not None
 
-    def _add(self, failing: Waiting, numbers: Numbers, arrived_by: Mapping[Any, Taken], step: Taken) -> bool:
-        """Whether one of these statements fails in this state."""
+    def _add(self, failing: Waiting, numbers: Numbers, explored: _Explored, number: int, step: Taken) -> bool:
+        """Whether one of these statements fails in the state with this number."""
         shown = [
-            Reached(path, one.difference(model), (*path_to(arrived_by, step.outcome.before), step))
+            Reached(path, one.difference(model), (*explored.path_to(number), step))
             for path, one in failing
             if (model := _model([*one.assumed, one.condition, *_equations(numbers)])) is not None
         ]

@@ -11,7 +11,7 @@ bits. What a step leads to is passed to `arrive` (`model/compiled/search.py`).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -54,6 +54,11 @@ class StateLayout:
         """Raises OverflowError for a state with a number that needs more than a byte."""
         row = b"".join(int(getattr(state, name)).to_bytes(1, "little", signed=True) for name in self.places)
         return row.ljust(self.words * WORD, b"\0")
+
+    def state_of(self, row: Sequence[int]) -> Any:
+        """The state of a row."""
+        kinds = (field.metadata["sort"] for field in dataclasses.fields(self.state))
+        return self.state(*(bool(n) if kind == "flag" else n for n, kind in zip(row, kinds, strict=False)))
 
 
 class Steps(Assembly):

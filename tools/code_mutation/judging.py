@@ -88,7 +88,7 @@ def followed(tree: Tree, actions: Mapping[str, Action]) -> tuple[list[Followed],
     sources, found, left_out = Sources(tree), [], []
     for claim in claims_of(sources, actions):
         rule, as_claimed, verdict = None, claim, check(claim, sources, LIBRARIES, GIVEN)
-        if verdict.verdict == DIFFERS and (other := followed_instead(sources, actions, claim.name)) is not None:
+        if verdict.verdict == DIFFERS and (other := followed_instead(sources, actions, verdict)) is not None:
             rule, as_claimed, verdict = other
         if verdict.verdict != PROVED:
             left_out.append(f"{claim.function} ({claim.name})")
