@@ -70,7 +70,7 @@ class _Explored:
 
     def steps(self, action: str, most: int) -> Iterator[tuple[int, Taken]]:
         """From each of the first `most` states, which goes by its number."""
-        by_it = Oracle(self.oracle.d, {action: self.oracle.actions[action]})
+        by_it = Oracle(self.oracle.d, {name: rule for name, rule in self.oracle.actions.items() if name == action})
         for number, (state, _) in enumerate(self._states[:most]):
             for step in successors(by_it, state):
                 yield number, step

@@ -24,7 +24,7 @@ from kvproof.model.explore import (
 )
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle
-from kvproof.model.small_instances import SMALL, parameters
+from kvproof.model.small_instances import CONFIGS, SMALL, parameters, said
 from kvproof.spec.actions import ACTIONS, Step
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.machine import LEDGER, MACHINES
@@ -83,6 +83,16 @@ def test_more_states_than_a_search_goes_through_end_it(kind: type[Search], monke
     assert kind().shortest(SMALLEST) is None
     monkeypatch.setattr(kind, "most_states", 1494)
     assert kind().whole(SMALLEST).states == 1494
+
+
+@needs_a_compiler
+@pytest.mark.parametrize("config", CONFIGS, ids=said)
+def test_both_searches_meet_the_same_states_first(config: dict[str, Any]) -> None:
+    d = Integers(2, 4, **config)
+    first = Interpreted().first_states(d, 300)
+    assert first == Compiled().first_states(d, 300)
+    assert len(first) == 300
+    assert all(source < place for place, (_, source) in enumerate(first[1:], 1))
 
 
 def test_a_number_without_end_ends_the_search(kind: type[Search]) -> None:
