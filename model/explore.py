@@ -9,6 +9,7 @@ There are two searches, which take the same steps in the same order: `Compiled` 
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -237,21 +238,19 @@ class Compiled(Search):
 
     def _taken_again(self, d: Integers, found: Reached, invariant: str | None) -> tuple[Taken, ...]:
         """The run to where a search stopped, and the first step from there that breaks the invariant (None: any)."""
-        oracle, state, steps = Oracle(d, self.actions), self.machine.start(d), list[Taken]()
+        oracle, states = Oracle(d, self.actions), found.path()
 
         def is_broken(outcome: Outcome) -> bool:
             broken = outcome.broken(d, self.machine.invariants)
             return bool(broken) if invariant is None else invariant in broken
 
-        for row in found.path()[1:]:
-            steps.append(_step_of(oracle, state, lambda o, row=row: found.layout.row_of(o.after) == row))  # type: ignore[misc]
-            state = steps[-1].outcome.after
-        return (*steps, _step_of(oracle, state, is_broken))
+        return (*steps_through(oracle, states), _step_of(oracle, states[-1], is_broken))
 
 
-def step_to(oracle: Oracle, before: Any, after: Any) -> Taken:
-    """The first step from one state to another. Raises AssertionError if there is none."""
-    return _step_of(oracle, before, lambda outcome: outcome.after == after)
+def steps_through(oracle: Oracle, states: Sequence[Any]) -> Iterator[Taken]:
+    """From each of these states the first step that leads to the next one. Raises AssertionError if there is none."""
+    for before, after in itertools.pairwise(states):
+        yield _step_of(oracle, before, lambda outcome, after=after: outcome.after == after)  # type: ignore[misc]
 
 
 def _step_of(oracle: Oracle, state: Any, is_wanted: Callable[[Outcome], bool]) -> Taken:

@@ -106,9 +106,9 @@ def _is_of(run: Run, value: Any, kind: Any) -> bool:
         if any(base in ("typing.Protocol", "abc.ABC") for base in kind.bases):
             raise NotUnderstoodError(f"whether a value is a {kind.name}, which may go by its methods")
         if isinstance(value, Instance):
-            if any(c.has_unknown_base() for c in value.kind.ancestors()):
+            if any(c.has_unknown_base() for c in value.kind.ancestors):
                 raise NotUnderstoodError(f"whether a {value.kind.name} is a {kind.name}")
-            return kind in value.kind.ancestors()
+            return kind in value.kind.ancestors
         if isinstance(value, StandIn):
             return _is_described_as(value, kind.name)
         return _is_not_of_the_tree(value)
@@ -120,7 +120,7 @@ def _is_of(run: Run, value: Any, kind: Any) -> bool:
         if arithmetic.is_number(value):
             return kind.name == "int"
         if isinstance(value, Instance):
-            if any(c.has_unknown_base() for c in value.kind.ancestors()):
+            if any(c.has_unknown_base() for c in value.kind.ancestors):
                 raise NotUnderstoodError(f"whether a {value.kind.name} is a {kind.name}")
             return value.kind.is_named_tuple and kind.name == "tuple"
         return _is_not_of_the_tree(value) or isinstance(value, PYTHON_TYPES[kind.name])

@@ -184,7 +184,7 @@ class Objects:
             for magic in UNSEEN_METHODS:
                 if found.member(magic):
                     raise NotUnderstoodError(f"the class {node.name} defines {magic}")
-            for ancestor in found.ancestors():
+            for ancestor in found.ancestors:
                 self._refuse_set_name(ancestor)
             self._understood.add(key)
         return found
@@ -608,7 +608,7 @@ class Objects:
         is_own = initialize is not None and initialize.owner is kind
         if "typing.NamedTuple" in kind.bases or (is_dataclass(kind) and not is_own):
             self._fill_dataclass(made, list(arguments), dict(keywords))
-        elif any(map(is_dataclass, kind.ancestors())) and not is_own:
+        elif any(map(is_dataclass, kind.ancestors)) and not is_own:
             raise NotUnderstoodError(
                 f"the construction of a {kind.name}, which is no dataclass and has a base that is one"
             )
@@ -626,7 +626,7 @@ class Objects:
 
     def _fill_dataclass(self, made: Instance, arguments: list[Any], keywords: dict[str, Any]) -> None:
         fields = dataclass_fields(made.kind)
-        decorators = (node for c in made.kind.ancestors() for node in c.node.decorator_list)
+        decorators = (node for c in made.kind.ancestors for node in c.node.decorator_list)
         defaults = (node.value for _, node in fields if isinstance(node.value, ast.Call))
         if arguments and any("kw_only" in _options(node) for node in (*decorators, *defaults)):
             raise NotUnderstoodError(f"arguments of {made.kind.name} by their place")
@@ -668,7 +668,7 @@ class Objects:
             return made
 
     def is_exception(self, kind: Class) -> bool:
-        bases = (base for c in kind.ancestors() for base in c.bases if isinstance(base, str))
+        bases = (base for c in kind.ancestors for base in c.bases if isinstance(base, str))
         return any(base.startswith("builtins.") and _is_exception(base.removeprefix("builtins.")) for base in bases)
 
     def super_of_frame(self) -> SuperOf:
@@ -745,7 +745,7 @@ ASKS_INTERPRETER = frozenset({*ASKING, "copy.copy", "dataclasses.replace"})
 def dataclass_fields(kind: Class) -> list[tuple[Class, ast.AnnAssign]]:
     """Annotated names of a dataclass, those of its bases first."""
     found: dict[str, tuple[Class, ast.AnnAssign]] = {}
-    for ancestor in reversed(kind.ancestors()):
+    for ancestor in reversed(kind.ancestors):
         for statement in ancestor.node.body:
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
                 found[statement.target.id] = (ancestor, statement)
@@ -763,11 +763,11 @@ def is_dataclass(kind: Class) -> bool:
 
 def initializes_nothing(base: SuperOf) -> bool:
     """`super().__init__` is that of `object`: no class above has or generates another one, and none stands beside them."""
-    kinds = base.cls.ancestors()
+    kinds = base.cls.ancestors
     others = (name for c in kinds for name in c.bases if isinstance(name, str))
     return (
         isinstance(base.receiver, Instance)
-        and all(len(c.bases) <= 1 for c in base.receiver.kind.ancestors())
+        and all(len(c.bases) <= 1 for c in base.receiver.kind.ancestors)
         and base.cls.member("__init__") is None
         and not any(map(is_dataclass, kinds))
         and set(others) <= {"builtins.object", "abc.ABC"}
@@ -781,7 +781,7 @@ def has_slots(kind: Class) -> bool:
 
 def is_frozen(kind: Class) -> bool:
     """A dataclass with `frozen=True`: its attributes cannot be set."""
-    return any("frozen" in _options(decorator) for c in kind.ancestors() for decorator in c.node.decorator_list)
+    return any("frozen" in _options(decorator) for c in kind.ancestors for decorator in c.node.decorator_list)
 
 
 def _options(decorator: ast.expr) -> set[str]:
@@ -850,7 +850,7 @@ def _has(method: Function, decorator: str) -> bool:
 
 def _compares_fields(kind: Class) -> bool:
     says_so = any(map(kind.member, ("__eq__", "__ne__")))
-    return says_so or kind.is_named_tuple or any(map(is_dataclass, kind.ancestors()))
+    return says_so or kind.is_named_tuple or any(map(is_dataclass, kind.ancestors))
 
 
 def _is_plain(key: slice) -> bool:

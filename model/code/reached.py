@@ -15,7 +15,7 @@ from typing import Any
 import z3
 
 from kvproof.model.code.claims import CONFIGURATION, Difference, Failing, Path, Verdict
-from kvproof.model.explore import Search, Taken, step_to, successors, the_search
+from kvproof.model.explore import Search, Taken, steps_through, successors, the_search
 from kvproof.model.oracle import Oracle
 from kvproof.model.questions import checked, z3_solver
 from kvproof.model.small_instances import CONFIGS
@@ -80,8 +80,7 @@ class _Explored:
         path = [number]
         while path[-1]:
             path.append(self._states[path[-1]][1])
-        states = [self._states[one][0] for one in reversed(path)]
-        return tuple(step_to(self.oracle, before, after) for before, after in itertools.pairwise(states))
+        return tuple(steps_through(self.oracle, [self._states[one][0] for one in reversed(path)]))
 
 
 def reached(verdict: Verdict, runs: SmallRuns) -> dict[str, Reached]:

@@ -47,13 +47,10 @@ class Class:
     def name(self) -> str:
         return self.node.name
 
+    @cached_property
     def ancestors(self) -> tuple[Class, ...]:
         """The class and its bases, depth first. Raises NotUnderstoodError where Python's order would be another one."""
-        return self._ancestors
-
-    @cached_property
-    def _ancestors(self) -> tuple[Class, ...]:
-        above = (base.ancestors() for base in self.bases if isinstance(base, Class))
+        above = (base.ancestors for base in self.bases if isinstance(base, Class))
         found = (self, *(one for base in above for one in base))
         if len(set(map(id, found))) < len(found):
             raise NotUnderstoodError(f"{self.name} has one base by two ways")
@@ -61,7 +58,7 @@ class Class:
 
     def member(self, name: str) -> tuple[Class, ast.stmt] | None:
         """The definition of a method or class attribute, and the class that has it."""
-        for ancestor in self.ancestors():
+        for ancestor in self.ancestors:
             for statement in _binders(ancestor.node).get(name, ()):
                 if name in _names(statement) and not _is_setter(statement):
                     return ancestor, statement
@@ -85,7 +82,7 @@ class Class:
 
     @property
     def is_named_tuple(self) -> bool:
-        return any("typing.NamedTuple" in c.bases for c in self.ancestors())
+        return any("typing.NamedTuple" in c.bases for c in self.ancestors)
 
     def has_unknown_base(self) -> bool:
         return any(isinstance(base, str) and base not in HARMLESS_BASES for base in self.bases)

@@ -182,12 +182,12 @@ class Reached:
         """One field of all states."""
         return self.states[:, self.layout.places[name]]
 
-    def path(self) -> list[bytes]:
-        """The rows of the states from the start to the one that it stopped at."""
+    def path(self) -> list[Any]:
+        """The states from the start to the one that it stopped at."""
         path = [self.stopped_at]
         while path[-1]:
             path.append(int(self.sources[path[-1]]))
-        return [self.states[index].tobytes() for index in reversed(path)]
+        return [self.layout.state_of(self.states[index].tolist()) for index in reversed(path)]
 
     def from_which_some_run_reaches(self, ends: Array) -> Array:
         """For each state the bits of `ends` (uint8, one for each state) that some state has which a run leads to from it."""
