@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from kvproof.conformance.adapters.sglang.code.functions import LIBRARIES, instead_of
 from kvproof.conformance.code_proof.engines import GIVEN, claims_of
 from kvproof.conformance.replay.ledger_words import action_in_words, changes
-from kvproof.model.code.claims import DIFFERS, PROVED, Claim, Difference, Failing, Path, Verdict, check, pose
+from kvproof.model.code.claims import DIFFERS, Claim, Difference, Failing, Path, Verdict, check, follows_instead
 from kvproof.model.code.reached import Reached, SmallRuns, reached
 from kvproof.model.code.rests_on import Shifts, parts_of
 from kvproof.model.code.source import Sources
@@ -164,19 +164,12 @@ def _claim(sources: Sources, actions: Mapping[str, Action], name: str) -> Claim:
     return next(claim for claim in claims_of(sources, actions) if claim.name == name)
 
 
-def followed_instead(
-    sources: Sources, actions: Mapping[str, Action], differs: Verdict
-) -> tuple[str, Claim, Verdict] | None:
-    """The first fault or design that the function follows on every path, with the claim that says so and its proof."""
-    failing = [failing for _, failing in _shortest(differs).values()]
+def followed_instead(sources: Sources, actions: Mapping[str, Action], differs: Verdict) -> tuple[str, Claim] | None:
+    """The first fault or design that the function follows on every path, with the claim that says so."""
     for label, others in instead_of(differs.claim.rests_on):
         claim = _claim(sources, {**actions, **others}, differs.claim.name)
-        posed = pose(claim)
-        if not all(one.is_said_by(posed) for one in failing):
-            continue
-        verdict = check(claim, sources, LIBRARIES, GIVEN, to_the_first_difference=True)
-        if verdict.verdict == PROVED:
-            return label, claim, verdict
+        if follows_instead(differs, claim):
+            return label, claim
     return None
 
 

@@ -21,6 +21,7 @@ from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import InfeasibleError, NotUnderstoodError, Place, RaisedError
 from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.library import LIBRARY
+from kvproof.model.code.objects import Definitions
 from kvproof.model.code.paths import Branch, Paths
 from kvproof.model.code.source import Sources
 from kvproof.model.code.values import Library
@@ -153,14 +154,6 @@ class Failing:
     def small_difference(self) -> Difference:
         return self.difference(self.small_model)
 
-    def is_said_by(self, posed: Posed) -> bool:
-        """Whether another rule may say of `small_model` what the code does there."""
-        wanted = {**vars(posed.expected.after), **posed.expected.values}
-        name = self.sentence.removesuffix(AS_THE_RULE)
-        if name not in wanted or not all(_number(self.small_model, holds) for holds in posed.expected.assumptions):
-            return True
-        return bool(_number(self.small_model, wanted[name]) == _number(self.small_model, self.code))
-
     def difference(self, model: z3.ModelRef) -> Difference:
         """In the state of a model."""
         state = {name: _number(model, value) for name, value in vars(self.before).items() if name not in GHOSTS}
@@ -173,15 +166,30 @@ class Failing:
 
 
 @dataclass(frozen=True)
+class Done:
+    """What a run did: what its objects show after it and the effects, or what it raised; and what it set on its way."""
+
+    observed: Mapping[str, Any] = field(default_factory=dict)
+    effects: tuple[Effect, ...] = ()
+    raised: str = ""
+    values: Sequence[tuple[int, str, Any]] = ()
+
+
+@dataclass(frozen=True)
 class Path:
-    """One path: its branches, the lines that ran, how it ended, and in what it differs from the rule."""
+    """One path: its branches, the lines that ran, how it ended, what it did and in what that differs from the rule."""
 
     branches: tuple[Branch, ...]
     lines: tuple[Place, ...]
     ended: str
     place: Place | None = None
+    done: Done | None = None
+    """None: it is not understood."""
     differences: tuple[Difference, ...] = ()
-    understood: bool = True
+
+    @property
+    def understood(self) -> bool:
+        return self.done is not None
 
 
 @dataclass(frozen=True)
@@ -245,7 +253,7 @@ def check(
         definition = module.definition(claim.function) if module is not None else None
     except (NotUnderstoodError, SyntaxError) as unread:
         nowhere = Place(claim.module.replace(".", "/") + ".py", 0)
-        path = Path((), (), f"not understood: {unread}: ", nowhere, understood=False)
+        path = Path((), (), f"not understood: {unread}: ", nowhere)
         return Verdict(claim, nowhere, (path,), 0, 0, time.perf_counter() - begin)
     if module is None or definition is None:
         return Verdict(claim, None, (), 0, 0, time.perf_counter() - begin)
@@ -253,9 +261,10 @@ def check(
     posed = pose(claim)
     paths = Paths(posed.assumptions)
     comparison = Comparison(posed.d, posed.before, posed.expected, paths)
+    definitions = Definitions()
 
     def run() -> Path | None:
-        interpreter = Interpreter(posed.d, sources, paths, given, {**LIBRARY, **library})
+        interpreter = Interpreter(posed.d, sources, paths, given, {**LIBRARY, **library}, definitions)
         return comparison.path(interpreter, lambda: claim.scene(interpreter, posed.before, posed.params))
 
     is_empty = not paths.is_possible()  # of a rule that applies in no state, nothing is proved
@@ -266,8 +275,25 @@ def check(
             break
     patched = sources.patched()
     if patched is not None:
-        found += (Path((), (), f"not understood: {patched}: ", place, understood=False),)
+        found += (Path((), (), f"not understood: {patched}: ", place),)
     return Verdict(claim, place, found, paths.cut, paths.questions, time.perf_counter() - begin)
+
+
+def follows_instead(differs: Verdict, other: Claim) -> bool:
+    """Whether the paths that were run for one claim do what another says of the same function.
+
+    Nothing is run again: the other claim must assume at least what the first one did, and then these are all of its paths.
+    """
+    assumed, posed = pose(differs.claim).assumptions, pose(other)
+    paths = Paths(posed.assumptions)
+    comparison = Comparison(posed.d, posed.before, posed.expected, paths)
+    try:
+        if differs.cut or not paths.is_possible() or not paths.must(z3.And(*assumed)):
+            return False
+    except NotUnderstoodError:
+        return False
+    # Those that differ from the first rule are the most likely to differ from another one.
+    return all(comparison.agrees(path) for path in sorted(differs.paths, key=lambda path: not path.differences))
 
 
 OF_ANOTHER_KIND = (AttributeError, LookupError, TypeError, ValueError, AssertionError, z3.Z3Exception)
@@ -295,44 +321,50 @@ class Comparison:
 
     def path(self, run: Interpreter, arrange: Callable[[], Scene]) -> Path | None:
         """One path, from the arrangement of its objects to the comparison. None where no state takes it."""
-        paths = self.paths
+        place: Place | None = None
         try:
-            scene = arrange()
-            result = scene.call()
-            differences = self.differences(_seen(scene, result), scene.effects, run.values)
+            try:
+                scene = arrange()
+                done = Done(_seen(scene, scene.call()), tuple(scene.effects), values=run.values)
+            except RaisedError as raised:
+                done, place = Done(raised=raised.name, values=run.values), raised.place
+            differences = self.differences(done)
         except InfeasibleError:
             return None
         except NotUnderstoodError as unknown:
-            ended = f"not understood: {unknown.reason}: {unknown.expression}"
-            return Path(tuple(paths.branches), tuple(run.lines), ended, unknown.place, understood=False)
-        except RaisedError as raised:
-            sentence = f"{raised.name} is raised"
-            found = self._asked({sentence: (z3.BoolVal(False), None, None)}, run.values)
-            return Path(tuple(paths.branches), tuple(run.lines), sentence, raised.place, tuple(found))
+            return self._not_understood(run, f"{unknown.reason}: {unknown.expression}", unknown.place)
         except OF_ANOTHER_KIND as wrong:
-            ended = f"not understood: a value of another kind than is described: {wrong!r}"
             place = run.lines[-1] if run.lines else None
-            return Path(tuple(paths.branches), tuple(run.lines), ended, place, understood=False)
-        return Path(tuple(paths.branches), tuple(run.lines), "returns", None, tuple(differences))
+            return self._not_understood(run, f"a value of another kind than is described: {wrong!r}", place)
+        ended = f"{done.raised} is raised" if done.raised else "returns"
+        return Path(tuple(self.paths.branches), tuple(run.lines), ended, place, done, tuple(differences))
 
-    def differences(
-        self,
-        observed: Mapping[str, Any],
-        effects: Sequence[Effect],
-        values: Sequence[tuple[int, str, Any]] = (),
-    ) -> list[Difference]:
+    def agrees(self, path: Path) -> bool:
+        """Whether a path that was run before does what the rule says."""
+        if path.done is None:
+            return False
+        self.paths.along(path.branches)
+        return not self.differences(path.done)
+
+    def _not_understood(self, run: Interpreter, why: str, place: Place | None) -> Path:
+        return Path(tuple(self.paths.branches), tuple(run.lines), f"not understood: {why}", place)
+
+    def differences(self, done: Done) -> list[Difference]:
+        """In what a run along the branches so far differs from the rule."""
+        if done.raised:
+            return self._asked({f"{done.raised} is raised": (z3.BoolVal(False), None, None)}, done.values)
         d, expected = self.d, self.expected
         goals: dict[str, tuple[Any, Any, Any]] = {}
         wanted = {**vars(expected.after), **expected.values}
-        for name, value in observed.items():
-            goals[f"{name}{AS_THE_RULE}"] = (self._same(value, wanted[name]), value, wanted[name])
-        by_rule, (by_code, conditions) = self._by_rule, apply_effects(d, self._start, tuple(effects))
+        for name, value in done.observed.items():
+            goals[f"{name} is as the rule has it"] = (self._same(value, wanted[name]), value, wanted[name])
+        by_rule, (by_code, conditions) = self._by_rule, apply_effects(d, self._start, done.effects)
         for name, sentence in GHOST_SENTENCES.items():
             code, rule = getattr(by_code, name), getattr(by_rule, name)
             goals[sentence] = (code == rule, code, rule)
         for condition in conditions:
             goals[_sentence(condition)] = (condition.holds, None, None)
-        return self._asked(goals, values)
+        return self._asked(goals, done.values)
 
     @cached_property
     def _start(self) -> Ledger:
@@ -400,7 +432,6 @@ def _shown(model: z3.ModelRef, value: Any) -> str:
     return "" if value is None else str(_number(model, value))
 
 
-AS_THE_RULE = " is as the rule has it"
 GHOST_SENTENCES = {
     "locks": "the tree lock is as the rule has it",
     "orphans": "no page is lost",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import builtins
-import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
+from types import NoneType
 from typing import Any
 
 from kvproof.model.code import arithmetic
@@ -46,11 +47,31 @@ class Frame:
     is_comprehension: bool = False
 
 
+@dataclass
+class Definitions:
+    """What modules define, found out once for all paths of a function: it must not depend on the state."""
+
+    names: dict[tuple[str, str], Any] = field(default_factory=dict)
+    """Functions, classes and constants by module and name. Other values belong to one run."""
+    classes: dict[tuple[str, str], Class] = field(default_factory=dict)
+    understood: set[tuple[str, str]] = field(default_factory=set)
+    """Of the classes those that do nothing which the proof does not see."""
+
+
+OF_ALL_RUNS = (Function, Class, str, int, NoneType)
+
+
 class Objects:
     """What expressions and statements do with objects. `names` and `library` give values to imported names."""
 
     def __init__(
-        self, d: Symbols, sources: Sources, paths: Paths, given: Mapping[str, Any], library: Mapping[str, Any]
+        self,
+        d: Symbols,
+        sources: Sources,
+        paths: Paths,
+        given: Mapping[str, Any],
+        library: Mapping[str, Any],
+        definitions: Definitions | None = None,
     ) -> None:
         self.d, self.sources, self.paths = d, sources, paths
         self.given, self.library = given, library
@@ -58,9 +79,7 @@ class Objects:
         self.made: list[Instance] = []
         """Objects that the code under proof made, not its caller."""
         self._globals: dict[tuple[str, str], Any] = {}
-        self._classes: dict[tuple[str, str], Class] = {}
-        self._understood: set[tuple[str, str]] = set()
-        """Of them those that do nothing which the proof does not see."""
+        self._definitions = definitions if definitions is not None else Definitions()
         self._giving_back: set[ast.expr] = set()
         """Decorators that were run and gave the function back."""
 
@@ -103,9 +122,23 @@ class Objects:
         if given is not MISSING:
             return given
         self.sources.used.add((module.name, name))
-        if (module.name, name) not in self._globals:
-            self._globals[module.name, name] = self._defined(module, name)
-        return self._globals[module.name, name]
+        of_all, key = self._definitions.names, (module.name, name)
+        if key in of_all:
+            return of_all[key]
+        if key not in self._globals:
+            with self._without_choice(f"{name!r} of {module.name}"):
+                self._globals[key] = self._defined(module, name)
+            if isinstance(self._globals[key], OF_ALL_RUNS):
+                of_all[key] = self._globals[key]
+        return self._globals[key]
+
+    @contextmanager
+    def _without_choice(self, what: str) -> Iterator[None]:
+        """The import of a module comes before the state. Raises NotUnderstoodError where it forks all the same."""
+        before = len(self.paths.branches)
+        yield
+        if len(self.paths.branches) > before:
+            raise NotUnderstoodError(f"{what}, which depends on the state")
 
     def _defined(self, module: Module, name: str) -> Any:
         if module.is_uncertain(name):
@@ -169,24 +202,25 @@ class Objects:
     # Classes.
 
     def class_of(self, node: ast.ClassDef, module: Module) -> Class:
-        key = (module.name, node.name)
-        if key not in self._classes:
+        key, known = (module.name, node.name), self._definitions
+        if key not in known.classes:
             if node.keywords:
                 raise NotUnderstoodError(f"the class {node.name} with keywords (a metaclass?)")
             for decorator in node.decorator_list:
                 is_known = any(is_decorator(module, decorator, name) for name in ("dataclass", "runtime_checkable"))
                 if not is_known or _options(decorator) - {"slots", "kw_only", "frozen"}:
                     raise NotUnderstoodError(f"the class decorator {ast.unparse(decorator)}")
-            with self.scope_of(module):
-                self._classes[key] = Class(node, module, tuple(self._base(base) for base in node.bases))
-        found = self._classes[key]
-        if key not in self._understood:
+            with self._without_choice(f"the class {node.name}"), self.scope_of(module):
+                known.classes[key] = Class(node, module, tuple(self._base(base) for base in node.bases))
+        found = known.classes[key]
+        if key not in known.understood:
             for magic in UNSEEN_METHODS:
                 if found.member(magic):
                     raise NotUnderstoodError(f"the class {node.name} defines {magic}")
-            for ancestor in found.ancestors:
-                self._refuse_set_name(ancestor)
-            self._understood.add(key)
+            with self._without_choice(f"the class {node.name}"):
+                for ancestor in found.ancestors:
+                    self._refuse_set_name(ancestor)
+            known.understood.add(key)
         return found
 
     def _refuse_set_name(self, kind: Class) -> None:
@@ -534,10 +568,11 @@ class Objects:
     def _call_described(self, function: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         """A method of a stand-in. Arguments that it does not take are not described."""
         try:
-            inspect.signature(function).bind(*arguments, **keywords)
+            return function(*arguments, **keywords)
         except TypeError as wrong:
-            raise NotUnderstoodError(f"this call of {function.__name__}: {wrong}") from wrong
-        return function(*arguments, **keywords)
+            if wrong.__traceback__ is None or wrong.__traceback__.tb_next is not None:
+                raise
+            raise NotUnderstoodError(f"this call of {function.__name__}: {wrong}") from wrong  # it did not begin
 
     def refuse_printing(self, values: list[Any]) -> None:
         """Text of an object is made by its own methods, which may do anything."""
@@ -799,6 +834,7 @@ def _last(decorator: ast.expr) -> str:
     return text_of(decorator).rpartition(".")[2]
 
 
+@cache
 def _uses_name_of(kind: Class, node: ast.expr) -> bool:
     """In the body of a class its own names hide those of the module."""
     return any(isinstance(n, ast.Name) and kind.binds(n.id) for n in ast.walk(node))

@@ -74,13 +74,19 @@ class Paths:
             if found == MOST_PATHS:
                 self.cut += len(waiting)
                 return
-            self._planned, self._state = waiting.pop()
-            self.branches, self._taken = [], {}
+            self._planned, state = waiting.pop()
+            self.along((), state)
             result = run()
             found += 1
             fresh = range(len(self._planned), len(self.branches))
             waiting += [(self._turned(n), self.branches[n].other) for n in fresh if not self.branches[n].forced]
             yield list(self.branches), result
+
+    def along(self, branches: Sequence[Branch], state: z3.ModelRef | None = None) -> None:
+        """Begins anew, with these branches taken. `state`: one that takes them, and those that are planned."""
+        self.branches, self._taken, self._state = [], {}, state
+        for branch in branches:
+            self._take(branch)
 
     def _turned(self, number: int) -> list[Branch]:
         """The choices up to this one, and this one the other way."""
@@ -95,6 +101,8 @@ class Paths:
             return bool(z3.is_true(flag))
         number = len(self.branches)
         branch = self._planned[number] if number < len(self._planned) else self._ask(flag, place, expression)
+        if not branch.flag.eq(flag):
+            raise NotUnderstoodError("a run that asks something else when it is repeated", place, expression)
         self._take(branch)
         return branch.taken
 

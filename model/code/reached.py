@@ -15,6 +15,7 @@ from typing import Any
 import z3
 
 from kvproof.model.code.claims import CONFIGURATION, Difference, Failing, Path, Verdict
+from kvproof.model.code.paths import OLDER_SIMPLEX
 from kvproof.model.explore import Search, Taken, steps_through, successors, the_search
 from kvproof.model.oracle import Oracle
 from kvproof.model.questions import checked, z3_solver
@@ -106,6 +107,10 @@ class _Search:
         ]
         self.found: dict[str, Reached] = {}
         self.left = MOST_STATES_IN_ALL
+        self._solver = z3_solver()
+        self._solver.set("arith.solver", OLDER_SIMPLEX)
+        for _, failing in self.waiting[:1]:
+            self._solver.add(*failing.assumed)
 
     def explore(self, explored: _Explored) -> None:
         """Takes the runs of one instance, shortest first."""
@@ -131,19 +136,27 @@ class _Search:
     def _is_possible(self, instance: Numbers) -> bool:
         """Whether in this instance some statement fails in a state that the invariants allow."""
         some = z3.Or(*(failing.condition for _, failing in self.waiting))
-        return _model([*self.waiting[0][1].assumed, some, *_equations(instance)]) is not None
+        return self._model(some, instance) is not None
 
     def _add(self, failing: Waiting, numbers: Numbers, explored: _Explored, number: int, step: Taken) -> bool:
         """Whether one of these statements fails in the state with this number."""
         shown = [
             Reached(path, one.difference(model), (*explored.path_to(number), step))
             for path, one in failing
-            if (model := _model([*one.assumed, one.condition, *_equations(numbers)])) is not None
+            if (model := self._model(one.condition, numbers)) is not None
         ]
         for one in shown:
             self.found.setdefault(one.difference.sentence, one)
         self.waiting = [(path, failing) for path, failing in self.waiting if failing.sentence not in self.found]
         return bool(shown)
+
+    def _model(self, condition: Any, numbers: Numbers) -> z3.ModelRef | None:
+        """None as well where the solver gives up: what is not known is not shown."""
+        self._solver.push()
+        self._solver.add(condition, *(symbol == number for symbol, number in numbers))
+        model = self._solver.model() if checked(self._solver) == "sat" else None
+        self._solver.pop()
+        return model
 
     def _configuration(self, oracle: Oracle) -> Numbers:
         d = self.waiting[0][1].d
@@ -196,10 +209,6 @@ def _evaluated(term: Any, numbers: Numbers) -> Any:
     return z3.simplify(z3.substitute(term, *numbers))
 
 
-def _equations(numbers: Numbers) -> Iterator[Any]:
-    return (symbol == number for symbol, number in numbers)
-
-
 def _symbols(term: Any) -> set[int]:
     """The symbols in a term, by their ids."""
     found, seen, waiting = set(), set(), [term]
@@ -211,10 +220,3 @@ def _symbols(term: Any) -> set[int]:
             if part.num_args() == 0:
                 found.add(part.get_id())
     return found
-
-
-def _model(facts: list[Any]) -> z3.ModelRef | None:
-    """None as well where the solver gives up: what is not known is not shown."""
-    solver = z3_solver()
-    solver.add(*facts)
-    return solver.model() if checked(solver) == "sat" else None

@@ -297,7 +297,8 @@ class Module:
 
     def fact(self, question: str, about: str) -> list[str]:
         """The answer to one of `QUESTIONS`, which is noted. It takes no function as read."""
-        self.facts[question, about] = sorted(QUESTIONS[question](self, about))
+        if (question, about) not in self.facts:
+            self.facts[question, about] = sorted(QUESTIONS[question](self, about))
         return self.facts[question, about]
 
     def is_uncertain(self, name: str) -> bool:

@@ -87,10 +87,11 @@ def followed(tree: Tree, actions: Mapping[str, Action]) -> tuple[list[Followed],
     asked of these."""
     sources, found, left_out = Sources(tree), [], []
     for claim in claims_of(sources, actions):
-        rule, as_claimed, verdict = None, claim, check(claim, sources, LIBRARIES, GIVEN)
+        verdict = check(claim, sources, LIBRARIES, GIVEN)
+        is_proved, rule, as_claimed = verdict.verdict == PROVED, None, claim
         if verdict.verdict == DIFFERS and (other := followed_instead(sources, actions, verdict)) is not None:
-            rule, as_claimed, verdict = other
-        if verdict.verdict != PROVED:
+            is_proved, (rule, as_claimed) = True, other
+        if not is_proved:
             left_out.append(f"{claim.function} ({claim.name})")
             continue
         ran = frozenset((place.path, place.line) for path in verdict.paths for place in path.lines)

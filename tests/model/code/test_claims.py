@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +12,17 @@ import pytest
 import z3
 
 from kvproof.conformance.adapters.sglang.code.stand_ins import Allocator, Indices
-from kvproof.model.code.claims import ABSENT, DIFFERS, NOT_UNDERSTOOD, PROVED, Claim, Expected, Verdict, check
+from kvproof.model.code.claims import (
+    ABSENT,
+    DIFFERS,
+    NOT_UNDERSTOOD,
+    PROVED,
+    Claim,
+    Expected,
+    Verdict,
+    check,
+    follows_instead,
+)
 from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.source import Folder, Sources
 from kvproof.model.code.values import Deferred, Opaque, Record
@@ -682,3 +694,94 @@ def test_a_field_that_only_a_keyword_sets_is_set_by_no_place(tmp_path: Path, arg
 def test_a_slice_that_is_named_is_the_one_that_is_written(tmp_path: Path) -> None:
     assert checked(tmp_path, RIGHT.replace("row[start:end]", "row[slice(start, end)]")).verdict == PROVED
     assert checked(tmp_path, RIGHT.replace("row[start:end]", "row[slice(kept, end)]")).verdict == DIFFERS
+
+
+class LeavesOne(TailScene):
+    """Describes that the function leaves a length that it makes of two arbitrary ones."""
+
+    def __init__(self, run: Interpreter, s: Ledger, p: SimpleNamespace) -> None:
+        super().__init__(run, s, p)
+        self.p = p
+
+    def call(self) -> Any:
+        return self.run.call(self.run.imported("cache", "free_tail"), [self.p.a, self.p.b], {})
+
+    def observed(self, result: Any) -> dict[str, Any]:
+        return {"left": result}
+
+
+def leaves(less: str, otherwise: str, assumed: Callable[[SimpleNamespace], Any] = lambda p: z3.BoolVal(True)) -> Claim:
+    """What is left: `less` where a < b, in states in which that is assumed."""
+
+    def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
+        one, other = getattr(p, less), getattr(p, otherwise)
+        return Expected((assumed(p),), s, (), {"left": d.where(p.a < p.b, one, other)})
+
+    return Claim("one", "cache", "free_tail", rule, {"a": "length", "b": "length"}, LeavesOne)
+
+
+LARGEST = """
+def free_tail(a, b):
+    if a < b:
+        return b
+    return a
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "does"),
+    [
+        (leaves("a", "b"), leaves("b", "a"), True),
+        (leaves("a", "b"), leaves("b", "b"), False),
+        (leaves("a", "b"), leaves("a", "a"), False),
+        (leaves("a", "a"), leaves("b", "b"), False),
+        (leaves("a", "a"), leaves("b", "b", lambda p: p.a < p.b), True),
+        (leaves("a", "a", lambda p: p.a < p.b), leaves("b", "a", lambda p: p.a < p.b), True),
+        (leaves("a", "a", lambda p: p.a < p.b), leaves("b", "a"), False),
+        (leaves("a", "b"), leaves("b", "a", lambda p: p.a < p.a), False),
+    ],
+    ids=["it does", "wrong on one path", "on the other", "on a path that followed", "in fewer states"]
+    + ["in the same states", "in states that were not run", "in no state"],
+)
+def test_a_rule_is_followed_instead_on_every_path_and_in_every_state_of_it(
+    tmp_path: Path, first: Claim, other: Claim, does: bool
+) -> None:
+    (tmp_path / "cache.py").write_text(LARGEST)
+    differs = check(first, Sources(Folder(tmp_path)), {}, {})
+
+    assert differs.verdict == DIFFERS
+    assert follows_instead(differs, other) == does
+    assert check(other, Sources(Folder(tmp_path)), {}, {}).verdict == PROVED or not does
+
+
+def test_what_is_not_understood_follows_nothing_instead(tmp_path: Path) -> None:
+    (tmp_path / "cache.py").write_text(LARGEST.replace("return a", "return eval('a')"))
+    differs = check(leaves("a", "b"), Sources(Folder(tmp_path)), {}, {})
+
+    assert differs.verdict == DIFFERS
+    assert not follows_instead(differs, leaves("b", "a"))
+
+
+def test_an_import_that_depends_on_the_state_is_not_understood(tmp_path: Path) -> None:
+    (tmp_path / "cache.py").write_text("LEFT = 1 if setting else 2\n" + LARGEST.replace("a < b", "a < b and LEFT"))
+    given = {"cache.setting": z3.Bool("setting")}
+    found = check(leaves("b", "a"), Sources(Folder(tmp_path)), {}, given)
+
+    assert found.verdict == NOT_UNDERSTOOD
+    assert "depends on the state" in found.paths[0].ended
+
+
+def test_a_run_that_cannot_be_repeated_is_not_understood(tmp_path: Path) -> None:
+    class Forgets(LeavesOne):
+        runs = 0
+
+        def call(self) -> Any:
+            Forgets.runs += 1
+            self.run.paths.decide(z3.Bool(f"chosen in run {Forgets.runs}"))
+            return super().call()
+
+    (tmp_path / "cache.py").write_text(LARGEST)
+    found = check(dataclasses.replace(leaves("b", "a"), scene=Forgets), Sources(Folder(tmp_path)), {}, {})
+
+    assert found.verdict == NOT_UNDERSTOOD
+    assert "when it is repeated" in found.paths[1].ended
