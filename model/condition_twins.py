@@ -20,8 +20,8 @@ from kvproof.model.arbitrary_step import arbitrary_step
 from kvproof.model.page_lemmas import EFFECTS, Universe, conditions
 from kvproof.model.questions import Label, Posed, Question
 from kvproof.model.symbolic import Symbols
-from kvproof.spec.actions import ACTIONS, Action, Run, Step
-from kvproof.spec.domain import Domain, floor_align, larger, minus
+from kvproof.spec.actions import ACTIONS, Action, Guard, Run, Step
+from kvproof.spec.domain import Count, Domain, Flag, floor_align, larger, minus, one_page, window_keep_from
 from kvproof.spec.effects import (
     AskClose,
     Begin,
@@ -42,7 +42,7 @@ from kvproof.spec.effects import (
 )
 from kvproof.spec.events import asked_of_event
 from kvproof.spec.faults.fault import but_after, with_parts
-from kvproof.spec.state import Ledger, fill_len
+from kvproof.spec.state import Ledger, fill_len, is_live
 
 
 @dataclass(frozen=True)
@@ -54,16 +54,25 @@ class Twin:
 
 
 TWINS: list[Twin] = []
+APPENDS = "a turn of a session appends to what it keeps"
+ENDS_OR_WAITS = "a session that is closed ends, or waits for its turn"
+EVERY_POSITION = "every position that a round may write has a page"
+KEEPS = "a session keeps the input and what the client was given"
 PAID = "a retract is paid for with a token since the turn's prefill"
+REUSES = "a turn reuses of the tree no more than its match found"
+RUNS = "a prefill runs the tokens of its event, and ends where that says so"
+TWO_WINDOWS = "an eviction leaves at most two windows and two pages"
 WHAT_WAS_ASKED = "a turn is what its client asked for: only a too long input is cut short"
 
 
-def twin(of: str, breaks: str, *sentences: str) -> Callable[[Run], Run]:
-    """A decorator. `breaks`: the invariant that names each of the conditions."""
+def twin(
+    of: str, breaks: str, *sentences: str, when: Callable[[Domain, Ledger], Flag] | None = None
+) -> Callable[[Run], Run]:
+    """A decorator. `breaks`: the invariant that names each of the conditions; `when`: in other states than the action."""
 
     def add(rule: Run) -> Run:
-        for sentence in sentences:
-            TWINS.append(Twin(dataclasses.replace(ACTIONS[of], run=rule), (breaks, sentence)))
+        wrong = dataclasses.replace(ACTIONS[of], run=rule, applies=when or ACTIONS[of].applies)
+        TWINS.extend(Twin(wrong, (breaks, sentence)) for sentence in sentences)
         return rule
 
     return add
@@ -125,6 +134,11 @@ def _and(step: Step, *effects: Effect) -> Step:
     return dataclasses.replace(step, effects=(*step.effects, *effects))
 
 
+def _where(step: Step, *flags: Flag) -> Step:
+    """Only in states in which no other part of a condition can fail than the one that the rule breaks."""
+    return dataclasses.replace(step, guards=tuple(Guard("the rule is tried in such a state", flag) for flag in flags))
+
+
 @twin("create", "I15", "no turn is admitted while a close waits for the one in flight")
 def admits_while_a_close_waits(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return Step(s, effects=(Begin(d.one, d.true),))
@@ -150,7 +164,7 @@ def checkpoint_stays(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return with_parts(_right("finish", d, s, p), Succeed, tokens=s.checkpoint_len)
 
 
-@twin("finish", "I14", "a session keeps the input and what the client was given")
+@twin("finish", "I14", KEEPS)
 def keeps_what_was_behind_a_stop_word(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return with_parts(_right("finish", d, s, p), Succeed, tokens=fill_len(s))
 
@@ -166,7 +180,7 @@ def busy_session_ends(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return Step(s, effects=(EndSession(),))
 
 
-@twin("close", "I15", "a close waits only for a turn in flight")
+@twin("close", "I15", "a close waits only for a turn in flight", ENDS_OR_WAITS)
 def close_of_an_idle_session_waits(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return Step(s.but(closing=d.true), effects=(AskClose(),))
 
@@ -318,10 +332,10 @@ def retracted_request_begins_anew(d: Domain, s: Ledger, p: SimpleNamespace) -> S
 @twin("retract", "I18", PAID, "a turn that is retracted is queued again")
 @twin("retract_plain", "I18", PAID)
 @twin("check", "I2", "the memory check reads its terms")
-@twin("evict_window", "I9", "an eviction leaves at most two windows and two pages")
+@twin("evict_window", "I9", TWO_WINDOWS)
 @twin("open", "I15", "a session that is opened is open")
-@twin("close", "I15", "a session that is closed ends, or waits for its turn")
-@twin("extend", "I22", "a prefill runs the tokens of its event, and ends where that says so")
+@twin("close", "I15", ENDS_OR_WAITS)
+@twin("extend", "I22", RUNS)
 def nothing_happens(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return Step(s)
 
@@ -341,12 +355,12 @@ def retract_asks_for_a_close(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return _and(_right("retract", d, s, p), AskClose())
 
 
-@twin("create", "I14", "a turn of a session appends to what it keeps")
+@twin("create", "I14", APPENDS)
 def turn_begins_anew(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return dataclasses.replace(_right("create", d, s, p), guards=())
 
 
-@twin("abort_nth", "I14", "a session keeps the input and what the client was given")
+@twin("abort_nth", "I14", KEEPS)
 def aborted_turn_is_kept(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return _and(_right("abort_nth", d, s, p), Succeed(fill_len(s)))
 
@@ -356,14 +370,14 @@ def next_chunk_counts_as_computed(d: Domain, s: Ledger, p: SimpleNamespace) -> S
     return _and(_right("stash", d, s, p), Write(s.kv_committed_len, s.kv_committed_len + d.one))
 
 
-@twin("match_tree", "I12", "a turn reuses of the tree no more than its match found")
-@twin("arrive", "I12", "a turn reuses of the tree no more than its match found")
+@twin("match_tree", "I12", REUSES)
+@twin("arrive", "I12", REUSES)
 def match_of_more(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     right = _right("arrive" if "origin_len" in vars(p) else "match_tree", d, s, p)
     return dataclasses.replace(right, after=right.after.but(matched=d.true, prefix_len=d.row_width))
 
 
-@twin("verify", "I1", "every position that a round may write has a page")
+@twin("verify", "I1", EVERY_POSITION)
 def takes_pages_of_what_is_accepted(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return with_parts(_right("verify", d, s, p), Take, last=d.ceil_pages(s.kv_committed_len + p.tokens))
 
@@ -372,3 +386,74 @@ def takes_pages_of_what_is_accepted(d: Domain, s: Ledger, p: SimpleNamespace) ->
 def chunk_goes_to_the_tree_unasked(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     pages = d.floor_pages(s.kv_committed_len)
     return _and(_right("stash", d, s, p), Insert(d.true, pages, d.floor_pages(d.zero), d.floor_pages(d.zero)))
+
+
+# --- Rules that break one part of a condition ------------------------------------------------------------------------
+
+
+@twin("retract", "I18", PAID, when=is_live)
+def retract_between_chunks(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _where(Step(s), d.overlap, s.pending == 0)
+
+
+@twin("defer_close", "I15", ENDS_OR_WAITS)
+def close_of_a_busy_session_is_lost(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return Step(s)
+
+
+@twin("create", "I14", APPENDS)
+def turn_appends_nothing(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _where(with_parts(_right("create", d, s, p), Begin, tokens=s.success_len))
+
+
+@twin("finish", "I14", KEEPS)
+def turn_that_was_cut_short_is_kept(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _where(_right("finish", d, s, p), s.pre_aborted)
+
+
+@twin("extend", "I22", RUNS)
+def last_chunk_does_not_end_the_prefill(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _where(but_after(_right("extend", d, s, p), phase=s.phase), p.last)
+
+
+@twin("extend", "I22", RUNS)
+def prefill_runs_a_token_more(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return but_after(_right("extend", d, s, p), kv_committed_len=p.seq_len + d.one)
+
+
+@twin("retract", "I12", REUSES)
+def retract_matches_the_old_prefix(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return but_after(_right("retract", d, s, p), matched=d.true, prefix_len=s.prefix_len)
+
+
+@twin("defer_close", "I12", REUSES)
+def close_lengthens_a_match(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _where(but_after(_right("defer_close", d, s, p), prefix_len=s.prefix_len + d.one), s.matched)
+
+
+@twin("evict_window", "I9", TWO_WINDOWS)
+def evicts_a_page_less(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    to = d.floor_pages(window_keep_from(d, minus(d, p.pre_len, d.window + one_page(d)))) - 1
+    return _where(Step(s, effects=(FreeWindow(s.window_start, to),)), d.page_size == 1, s.window_start <= to)
+
+
+def _takes_to(d: Domain, s: Ledger, p: SimpleNamespace, last: Count, *where: Flag) -> Step:
+    return _where(with_parts(_right("verify", d, s, p), Take, last=last), s.row_end <= last, *where)
+
+
+@twin("verify", "I1", EVERY_POSITION)
+def takes_no_page_for_the_last_position(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    end = s.kv_committed_len + d.drafts
+    return _takes_to(d, s, p, d.ceil_pages(end), d.page_size == 1, end + d.one <= d.row_width)
+
+
+@twin("verify", "I1", EVERY_POSITION)
+def takes_whole_pages_alone(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    end = s.kv_committed_len + d.drafts + d.one
+    return _takes_to(d, s, p, d.floor_pages(end), end <= d.row_width)
+
+
+@twin("verify", "I1", EVERY_POSITION)
+def takes_no_page_at_the_end_of_the_row(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    end = s.kv_committed_len + d.drafts + d.one
+    return _takes_to(d, s, p, d.ceil_pages(d.row_width) - 1, d.page_size == 1, d.row_width < end)

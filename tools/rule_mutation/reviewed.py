@@ -16,6 +16,7 @@ def _bound(path: str, function: str, *mutants: str) -> Review:
     return Review(path, function, mutants, EQUIVALENT, FINITE)
 
 
+BEHIND = "minus(d, given['pre_len'], d.window + one_page(d))"
 ROUNDED_UP = "swap twin: floor_pages -> ceil_pages"
 ALIGNED = (
     ("spec/actions/prefill.py", "extend"),
@@ -85,11 +86,56 @@ REVIEWS: tuple[Review, ...] = (
         "What a tree tells of copies is of whole pages: a guard of each rule that inserts says so.",
     ),
     Review(
+        "spec/events.py",
+        "_of_its_pages",
+        (
+            f"off by one: {BEHIND} -> {BEHIND} + 1",
+            "off by one: given['pre_len'] -> given['pre_len'] + 1",
+            "off by one: d.window + one_page(d) -> d.window + one_page(d) - 1",
+            "flip comparison: d.floor_pages(last) <= after.window_start -> d.floor_pages(last) < after.window_start",
+            "off by one: last -> last + 1",
+        ),
+        ALLOWED,
+        "It asks for an eviction that is a little earlier. The rules evict at once: no right one is as late as is allowed.",
+    ),
+    Review(
+        "spec/events.py",
+        "_of_its_pages",
+        (
+            "off by one: d.row_width -> d.row_width + 1",
+            "drop operand: end <= before.row_end -> (dropped)",
+            "flip comparison: end <= before.row_end -> end < before.row_end",
+        ),
+        ALLOWED,
+        "It asks for more pages. The rules take those of a whole round each time, and begin none that the row has no room for.",
+    ),
+    Review(
         "spec/actions/decode.py",
         "result",
         ("off by one: s.kv_committed_len -> s.kv_committed_len - 1",),
         ALLOWED,
         "The position before is the row's own and no tree's: it may be written again.",
+    ),
+    Review(
+        "spec/actions/prefill.py",
+        "_may_insert",
+        ("drop operand: s.phase == RUNNING -> (dropped)",),
+        ALLOWED,
+        "A chunk of a session's first turn may go to the tree before the last one, too: its KV is computed.",
+    ),
+    Review(
+        "spec/actions/finish.py",
+        "queued_again",
+        ("drop update: 'pre_aborted' -> (dropped)",),
+        EQUIVALENT,
+        "No turn that is cut short is retracted: it ends with its first token. Only wrong rules have it otherwise.",
+    ),
+    Review(
+        "spec/actions/finish.py",
+        "abort_nth",
+        ("off by one: s.slot_kv_allocated_len -> s.slot_kv_allocated_len - 1",),
+        EQUIVALENT,
+        "It is the larger of two lengths, and a turn that runs on its slot's row has at least the slot's pages.",
     ),
     Review(
         "spec/actions/finish.py",
