@@ -434,7 +434,7 @@ def close_lengthens_a_match(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 @twin("evict_window", "I9", TWO_WINDOWS)
 def evicts_a_page_less(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     to = d.floor_pages(window_keep_from(d, minus(d, p.pre_len, d.window + one_page(d)))) - 1
-    return _where(Step(s, effects=(FreeWindow(s.window_start, to),)), d.page_size == 1, s.window_start <= to)
+    return _where(Step(s, effects=(FreeWindow(s.window_start, to),)), one_page(d) == d.one, s.window_start <= to)
 
 
 def _takes_to(d: Domain, s: Ledger, p: SimpleNamespace, last: Count, *where: Flag) -> Step:
@@ -444,7 +444,7 @@ def _takes_to(d: Domain, s: Ledger, p: SimpleNamespace, last: Count, *where: Fla
 @twin("verify", "I1", EVERY_POSITION)
 def takes_no_page_for_the_last_position(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     end = s.kv_committed_len + d.drafts
-    return _takes_to(d, s, p, d.ceil_pages(end), d.page_size == 1, end + d.one <= d.row_width)
+    return _takes_to(d, s, p, d.ceil_pages(end), one_page(d) == d.one, end + d.one <= d.row_width)
 
 
 @twin("verify", "I1", EVERY_POSITION)
@@ -456,4 +456,4 @@ def takes_whole_pages_alone(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 @twin("verify", "I1", EVERY_POSITION)
 def takes_no_page_at_the_end_of_the_row(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     end = s.kv_committed_len + d.drafts + d.one
-    return _takes_to(d, s, p, d.ceil_pages(d.row_width) - 1, d.page_size == 1, d.row_width < end)
+    return _takes_to(d, s, p, d.ceil_pages(d.row_width) - 1, one_page(d) == d.one, d.row_width < end)

@@ -6,13 +6,15 @@ too much memory or time is ended, and its function has no verdict.
 
 from __future__ import annotations
 
+import gc
 import hashlib
-import math
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass
+from math import inf
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,8 @@ FEWEST_JOBS, MOST_JOBS = 2, 8
 """Processes at once: one for each core, between these."""
 MOST_MEMORY = 8 << 30
 """Bytes of address space of one process."""
+MOST_NEW_OBJECTS = 20_000
+"""Between two searches for garbage. Most objects of a proof are terms, which stay."""
 MOST_SECONDS = 300.0
 """For one function."""
 DEEPEST_PYTHON = 10_000
@@ -73,7 +77,7 @@ class Proving:
         target: Target,
         profile: Profile | None,
         store: Store | None,
-        deadline: float = math.inf,
+        deadline: float = inf,
         runs: bool = True,
     ) -> None:
         self._target, self._profile, self._store, self._deadline = target, profile, store, deadline
@@ -89,33 +93,25 @@ class Proving:
     ) -> list[Finding]:
         """The findings in the order of the claims. `told`: how many functions are done, of how many. `wanted`: whether one of
         this name is asked at all."""
-        names = [name for name in self._names() if wanted(name)]
-        found: dict[str, Finding] = {}
-        told(0, len(names))
-        for name in names:
-            if (kept := self._kept(name)) is not None:
-                found[name] = kept
-                told(len(found), len(names))
-        for name, answer in self._asked([name for name in names if name not in found]):
-            found[name] = answer.finding
-            self._keep(name, answer)
-            told(len(found), len(names))
-        return [found[name] for name in names]
-
-    def _names(self) -> list[str]:
-        """Asked of a process as well: even to parse the code may take more than there is."""
-        [(_, names)] = in_processes({"": []}, self._child, lambda name: NO_ANSWER, jobs=1, deadline=math.inf)
-        if isinstance(names, str):
-            raise UserError(f"{self._target.label} cannot be read: {names}")
-        return list(names)
-
-    def _asked(self, names: list[str]) -> Iterator[tuple[str, Answer]]:
-        def lost(name: str) -> Answer:
-            return Answer(_without_verdict(name, NO_ANSWER), {})
-
-        questions = {name: self._all_kept(name) for name in names}
+        waiting: list[tuple[str, Kept]] = [NAMES]
         jobs = max(FEWEST_JOBS, min(cores(), MOST_JOBS))
-        return in_processes(questions, self._child, lost, jobs=jobs, deadline=self._deadline)
+        found: dict[str, Finding] = {}
+        with closing(in_processes(waiting, self._child, _lost, jobs=jobs, deadline=self._deadline)) as answers:
+            _, all_names = next(answers)
+            if isinstance(all_names, str):
+                raise UserError(f"{self._target.label} cannot be read: {all_names}")
+            names = [name for name in all_names if wanted(name)]
+            told(0, len(names))
+            for name in names:
+                if (kept := self._kept(name)) is not None:
+                    found[name] = kept
+                    told(len(found), len(names))
+            waiting += [(name, self._all_kept(name)) for name in names if name not in found]
+            for name, answer in answers:
+                found[name] = answer.finding
+                self._keep(name, answer)
+                told(len(found), len(names))
+        return [found[name] for name in names]
 
     def _child(self) -> Child:
         profile = self._profile.name if self._profile is not None else None
@@ -160,36 +156,54 @@ MOST_TREES = 40
 """Trees whose answers for one function are kept."""
 
 
+NAMES: tuple[str, Kept] = ("", [])
+"""The question for the names of all functions. A process is asked for these as well: even to parse the code may take more than
+there is."""
+
+
+AtWork = dict[Connection, tuple[Child, str, float]]
+"""By the end of its pipe each process that was asked: what for, and until when it may take."""
+
+
 def in_processes(
-    questions: Mapping[str, Kept], start: Callable[[], Child], lost: Callable[[str], Any], *, jobs: int, deadline: float
-) -> Iterator[tuple[str, Any]]:
+    waiting: list[tuple[str, Kept]],
+    start: Callable[[], Child],
+    lost: Callable[[str], Any],
+    *,
+    jobs: int,
+    deadline: float,
+) -> Generator[tuple[str, Any], None, None]:
     """What processes answer to each name, given what is kept, in the order in which it comes; `lost(name)` for one that ends a
-    process."""
-    waiting = list(questions)
-    at_work: dict[Connection, tuple[Child, str, float]] = {}
+    process. More names may be added between two answers."""
+    at_work: AtWork = {}
+    idle: list[Child] = []
     try:
         while waiting or at_work:
             while waiting and len(at_work) < jobs:
-                child = start()
-                _ask(at_work, child, name := waiting.pop(0), questions[name])
+                _ask(at_work, idle.pop() if idle else start(), *waiting.pop(0), deadline)
             ready, now = wait(list(at_work), 1.0), time.monotonic()
-            late = [c for c, (_, _, since) in at_work.items() if now > min(since + MOST_SECONDS, deadline)]
+            late = [connection for connection, (_, _, until) in at_work.items() if now > until]
             for connection in [c for c in list(at_work) if c in ready or c in late]:
                 child, name, _ = at_work.pop(connection)
                 answer = _received(child) if connection in ready else None
-                if answer is not None and waiting:
-                    _ask(at_work, child, following := waiting.pop(0), questions[following])
-                else:
+                if answer is None:
                     child.end()
+                else:
+                    idle.append(child)
                 yield name, answer[0] if answer is not None else lost(name)
     finally:
-        for child, _, _ in at_work.values():
+        for child in (*idle, *(child for child, _, _ in at_work.values())):
             child.end()
 
 
-def _ask(at_work: dict[Connection, tuple[Child, str, float]], child: Child, name: str, kept: Kept) -> None:
+def _lost(name: str) -> Answer | str:
+    return Answer(_without_verdict(name, NO_ANSWER), {}) if name else NO_ANSWER
+
+
+def _ask(at_work: AtWork, child: Child, name: str, kept: Kept, deadline: float) -> None:
     child.connection.send((name, kept))
-    at_work[child.connection] = child, name, time.monotonic()
+    until = time.monotonic() + MOST_SECONDS
+    at_work[child.connection] = child, name, min(until, deadline) if name else until
 
 
 def _received(child: Child) -> tuple[Any] | None:
@@ -205,6 +219,8 @@ def _without_verdict(name: str, why: str) -> Finding:
 
 def _serve(connection: Connection, target: Target, profile: str | None, runs: bool) -> None:
     """Answers the empty name with all names, and each name with its finding: a kept one that still holds, or a new one."""
+    gc.freeze()
+    gc.set_threshold(MOST_NEW_OBJECTS)
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     sys.setrecursionlimit(DEEPEST_PYTHON)
     sources, rules = Sources(target.tree), PROFILES[profile] if profile is not None else None

@@ -272,6 +272,7 @@ def check(
     for _, taken in () if is_empty else paths.all(run):
         found += (taken,) if taken is not None else ()
         if to_the_first_difference and taken is not None and taken.differences:
+            paths.cut += 1
             break
     patched = sources.patched()
     if patched is not None:

@@ -7,7 +7,7 @@ import builtins
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from types import NoneType
 from typing import Any
 
@@ -834,7 +834,7 @@ def _last(decorator: ast.expr) -> str:
     return text_of(decorator).rpartition(".")[2]
 
 
-@cache
+@lru_cache(maxsize=1000)
 def _uses_name_of(kind: Class, node: ast.expr) -> bool:
     """In the body of a class its own names hide those of the module."""
     return any(isinstance(n, ast.Name) and kind.binds(n.id) for n in ast.walk(node))

@@ -51,7 +51,7 @@ class Paths:
 
     assumptions: Sequence[Any]
     cut: int = 0
-    """Paths that were not followed, because there were too many."""
+    """Paths that were not followed: there were too many, or nobody asked for them."""
     branches: list[Branch] = field(default_factory=list)
 
     def __post_init__(self) -> None:

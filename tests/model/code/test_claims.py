@@ -740,8 +740,16 @@ def free_tail(a, b):
         (leaves("a", "a", lambda p: p.a < p.b), leaves("b", "a"), False),
         (leaves("a", "b"), leaves("b", "a", lambda p: p.a < p.a), False),
     ],
-    ids=["it does", "wrong on one path", "on the other", "on a path that followed", "in fewer states"]
-    + ["in the same states", "in states that were not run", "in no state"],
+    ids=[
+        "it does",
+        "wrong on one path",
+        "on the other",
+        "on a path that followed",
+        "in fewer states",
+        "in the same states",
+        "in states that were not run",
+        "in no state",
+    ],
 )
 def test_a_rule_is_followed_instead_on_every_path_and_in_every_state_of_it(
     tmp_path: Path, first: Claim, other: Claim, does: bool
@@ -760,6 +768,15 @@ def test_what_is_not_understood_follows_nothing_instead(tmp_path: Path) -> None:
 
     assert differs.verdict == DIFFERS
     assert not follows_instead(differs, leaves("b", "a"))
+
+
+def test_a_check_that_stopped_early_says_nothing_of_other_rules(tmp_path: Path) -> None:
+    (tmp_path / "cache.py").write_text(LARGEST)
+    sources = Sources(Folder(tmp_path))
+    stopped = check(leaves("a", "b"), sources, {}, {}, to_the_first_difference=True)
+    whole = check(leaves("a", "b"), sources, {}, {})
+
+    assert [follows_instead(differs, leaves("b", "a")) for differs in (stopped, whole)] == [False, True]
 
 
 def test_an_import_that_depends_on_the_state_is_not_understood(tmp_path: Path) -> None:
