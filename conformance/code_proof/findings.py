@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from kvproof.conformance.adapters.sglang.code.functions import LIBRARIES, instead_of
 from kvproof.conformance.code_proof.engines import GIVEN, claims_of
 from kvproof.conformance.replay.ledger_words import action_in_words, changes
-from kvproof.model.code.claims import DIFFERS, Claim, Difference, Failing, Path, Verdict, check, follows_instead
+from kvproof.model.code.claims import DIFFERS, PROVED, Claim, Difference, Failing, Path, Verdict, check, follows_instead
 from kvproof.model.code.reached import Reached, SmallRuns, reached
 from kvproof.model.code.rests_on import Shifts, parts_of
 from kvproof.model.code.source import Sources
@@ -168,7 +168,10 @@ def followed_instead(sources: Sources, actions: Mapping[str, Action], differs: V
     """The first fault or design that the function follows on every path, with the claim that says so."""
     for label, others in instead_of(differs.claim.rests_on):
         claim = _claim(sources, {**actions, **others}, differs.claim.name)
-        if follows_instead(differs, claim):
+        follows = follows_instead(differs, claim)
+        if follows is None:
+            follows = check(claim, sources, LIBRARIES, GIVEN, to_the_first_difference=True).verdict == PROVED
+        if follows:
             return label, claim
     return None
 

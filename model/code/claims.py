@@ -280,21 +280,23 @@ def check(
     return Verdict(claim, place, found, paths.cut, paths.questions, time.perf_counter() - begin)
 
 
-def follows_instead(differs: Verdict, other: Claim) -> bool:
+def follows_instead(differs: Verdict, other: Claim) -> bool | None:
     """Whether the paths that were run for one claim do what another says of the same function.
 
-    Nothing is run again: the other claim must assume at least what the first one did, and then these are all of its paths.
+    Nothing is run again. None: they do, but the other claim is about more states, and for these the function has to be run.
     """
     assumed, posed = pose(differs.claim).assumptions, pose(other)
     paths = Paths(posed.assumptions)
     comparison = Comparison(posed.d, posed.before, posed.expected, paths)
     try:
-        if differs.cut or not paths.is_possible() or not paths.must(z3.And(*assumed)):
+        if not paths.is_possible():
             return False
+        are_all = not differs.cut and paths.must(z3.And(*assumed))
+        # Those that differ from the first rule are the most likely to differ from another one.
+        agree = all(comparison.agrees(path) for path in sorted(differs.paths, key=lambda path: not path.differences))
     except NotUnderstoodError:
         return False
-    # Those that differ from the first rule are the most likely to differ from another one.
-    return all(comparison.agrees(path) for path in sorted(differs.paths, key=lambda path: not path.differences))
+    return agree and (are_all or None)
 
 
 OF_ANOTHER_KIND = (AttributeError, LookupError, TypeError, ValueError, AssertionError, z3.Z3Exception)
@@ -341,11 +343,9 @@ class Comparison:
         return Path(tuple(self.paths.branches), tuple(run.lines), ended, place, done, tuple(differences))
 
     def agrees(self, path: Path) -> bool:
-        """Whether a path that was run before does what the rule says."""
-        if path.done is None:
-            return False
+        """Whether a path that was run before does what the rule says, or is one of no state."""
         self.paths.along(path.branches)
-        return not self.differences(path.done)
+        return not self.paths.is_possible() if path.done is None else not self.differences(path.done)
 
     def _not_understood(self, run: Interpreter, why: str, place: Place | None) -> Path:
         return Path(tuple(self.paths.branches), tuple(run.lines), f"not understood: {why}", place)

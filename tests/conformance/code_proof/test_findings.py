@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from small_batch import write_batch
 from small_sglang import write_sglang
 
 from kvproof.conformance.code_proof import findings
@@ -58,6 +59,14 @@ def test_the_rule_of_another_release_is_named(tmp_path: Path) -> None:
 
     assert finding.verdict == DIFFERS
     assert finding.instead == "the rule of sglang-0.5.19"
+
+
+def test_a_rule_that_applies_in_more_states_is_named_where_the_function_follows_it_there(tmp_path: Path) -> None:
+    keeps_no_page_more = ("pre_len - window - page_size", "pre_len - window")
+    finding = found(write_batch(tmp_path, *keeps_no_page_more), "evict_window")
+
+    assert finding.verdict == DIFFERS
+    assert finding.instead == "the rule of sglang-0.5.10"
 
 
 @pytest.fixture(scope="module")
