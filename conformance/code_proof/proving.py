@@ -50,7 +50,7 @@ MOST_SECONDS = 300.0
 DEEPEST_PYTHON = 10_000
 LIMITS = f"limits: {MOST_SECONDS:.0f} s and {MOST_MEMORY >> 30} GiB"
 NO_ANSWER = f"its process ended without an answer ({LIMITS})"
-UNREADABLE = (SyntaxError, NotUnderstoodError, UnicodeDecodeError, RecursionError, MemoryError)
+UNREADABLE = (NotUnderstoodError, RecursionError, MemoryError)
 """What the text of the code can bring about, which its author chooses."""
 Kept = list[tuple[dict[str, Read | None], Finding]]
 """Answers of earlier runs, each with what it rests on."""
@@ -142,7 +142,10 @@ class Proving:
 
     def _digest(self, module: str) -> str | None:
         if module not in self._is_read:
-            found = self._sources.module(module)
+            try:
+                found = self._sources.module(module)
+            except NotUnderstoodError:
+                return UNLIKE_ANY
             self._is_read[module] = digest_of(found) if found is not None else None
         return self._is_read[module]
 
@@ -152,6 +155,8 @@ class Proving:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
+UNLIKE_ANY = "a module that cannot be read"
+"""In place of a digest, which it never equals."""
 MOST_TREES = 40
 """Trees whose answers for one function are kept."""
 
@@ -231,7 +236,7 @@ def _serve(connection: Connection, target: Target, profile: str | None, runs: bo
         try:
             found = _answer(sources, rules, name, kept, explored) if name else names_of(sources, rules)
         except UNREADABLE as error:
-            why = f"{type(error).__name__}: {error}"
+            why = str(error) if isinstance(error, NotUnderstoodError) else f"{type(error).__name__}: {error}"
             found = Answer(_without_verdict(name, why), {}) if name else why
         connection.send(found)
 

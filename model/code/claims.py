@@ -251,7 +251,7 @@ def check(
     try:
         module = sources.module(claim.module)
         definition = module.definition(claim.function) if module is not None else None
-    except (NotUnderstoodError, SyntaxError) as unread:
+    except NotUnderstoodError as unread:
         nowhere = Place(claim.module.replace(".", "/") + ".py", 0)
         path = Path((), (), f"not understood: {unread}: ", nowhere)
         return Verdict(claim, nowhere, (path,), 0, 0, time.perf_counter() - begin)

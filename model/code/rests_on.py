@@ -14,7 +14,7 @@ from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.source import SETS, TAKES, Module, Sources
 
 OF_A_FUNCTION = (SETS, TAKES)
-UNREADABLE = (SyntaxError, NotUnderstoodError, RecursionError)
+UNREADABLE = (NotUnderstoodError, RecursionError)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Protocol
 
-from kvproof.model.code.errors import NotUnderstoodError
+from kvproof.model.code.errors import NotUnderstoodError, Place
 
 
 class Tree(Protocol):
@@ -87,7 +87,11 @@ class Module:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(self.source.encode()).readline)
         if encoding not in ("utf-8", "utf-8-sig"):
             raise NotUnderstoodError(f"{self.path} is written in {encoding}")
-        return ast.parse(self.source)
+        try:
+            return ast.parse(self.source, self.path)
+        except (SyntaxError, ValueError) as wrong:
+            line = getattr(wrong, "lineno", None) or 0  # it has none where a null byte is
+            raise NotUnderstoodError(f"{Place(self.path, line)}: {getattr(wrong, 'msg', wrong)}") from wrong
 
     @property
     def package(self) -> str:
@@ -416,7 +420,10 @@ class Sources:
     def _read(self, name: str) -> Module | None:
         base = name.replace(".", "/")
         for path in (f"{base}/__init__.py", f"{base}.py"):
-            text = self.tree.read(path)
+            try:
+                text = self.tree.read(path)
+            except UnicodeDecodeError as wrong:
+                raise NotUnderstoodError(f"{path} is not written in UTF-8") from wrong
             if text is not None:
                 return Module(name, path, text)
         return None

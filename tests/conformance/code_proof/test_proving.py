@@ -136,12 +136,25 @@ def test_a_process_that_dies_leaves_its_function_without_a_verdict(
     assert {finding.verdict for name, finding in found.items() if name != "finish"} == {PROVED}
 
 
-@pytest.mark.parametrize("text", [b"-" * 100_000 + b"1 < 0", b"(", b"'\xff'"], ids=["too deep", "no Python", "no text"])
-def test_code_that_cannot_be_read_is_never_a_pass(text: bytes, tmp_path: Path) -> None:
-    module = write_sglang(tmp_path) / "sglang/srt/managers/schedule_batch.py"
-    module.write_bytes(module.read_bytes() + b"\nLAST = " + text + b"\n")
-    with pytest.raises(UserError, match="cannot be read"):
-        findings(tmp_path)
+BATCH = "sglang/srt/managers/schedule_batch.py"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"-" * 100_000 + b"1 < 0", "Error: "),
+        (b"(", rf"{BATCH}:\d+: '\(' was never closed"),
+        (b"'\xff'", f"{BATCH} is not written in UTF-8"),
+        (b"'\x00'", f"{BATCH}:0: source code string cannot contain null bytes"),
+    ],
+    ids=["too deep", "no Python", "no text", "a null byte"],
+)
+def test_code_that_cannot_be_read_is_never_a_pass(text: bytes, why: str, tmp_path: Path) -> None:
+    sglang, store = write_sglang(tmp_path), Store(tmp_path / "kept")
+    findings(sglang, store)
+    (sglang / BATCH).write_bytes((sglang / BATCH).read_bytes() + b"\nLAST = " + text + b"\n")
+    with pytest.raises(UserError, match=f"cannot be read: .*{why}"):
+        findings(sglang, store)
 
 
 def test_a_process_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
