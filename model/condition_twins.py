@@ -135,7 +135,7 @@ def _and(step: Step, *effects: Effect) -> Step:
 
 
 def _where(step: Step, *flags: Flag) -> Step:
-    """Only in states in which no other part of a condition can fail than the one that the rule breaks."""
+    """In such states instead of those of its guards: there no other part of a condition can fail than the one that it breaks."""
     return dataclasses.replace(step, guards=tuple(Guard("the rule is tried in such a state", flag) for flag in flags))
 
 

@@ -144,9 +144,9 @@ class Proving:
         if module not in self._is_read:
             try:
                 found = self._sources.module(module)
+                self._is_read[module] = digest_of(found) if found is not None else None
             except NotUnderstoodError:
-                return UNLIKE_ANY
-            self._is_read[module] = digest_of(found) if found is not None else None
+                self._is_read[module] = UNLIKE_ANY
         return self._is_read[module]
 
     def _key(self, name: str) -> str:

@@ -27,6 +27,14 @@ OLDER_SIMPLEX = 2
 """Z3's name for its first solver of linear arithmetic, which answers these many small questions in half the time."""
 
 
+def solver_under(assumptions: Sequence[Any]) -> z3.Solver:
+    """A solver for many small questions under the same assumptions."""
+    solver = z3_solver()
+    solver.set("arith.solver", OLDER_SIMPLEX)
+    solver.add(*assumptions)
+    return solver
+
+
 @dataclass(frozen=True)
 class Branch:
     """A choice that a path made: the flag that was asked, where, and what it was taken to be."""
@@ -157,9 +165,7 @@ class Facts:
         self._begin()
 
     def _begin(self) -> None:
-        self._solver = z3_solver()
-        self._solver.set("arith.solver", OLDER_SIMPLEX)
-        self._solver.add(*self._assumptions)
+        self._solver = solver_under(self._assumptions)
         self._flags: dict[int, Any] = {}
         """Of each condition that the solver knows."""
         self._numbers: dict[int, int] = {}

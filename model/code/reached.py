@@ -15,10 +15,10 @@ from typing import Any
 import z3
 
 from kvproof.model.code.claims import CONFIGURATION, Difference, Failing, Path, Verdict
-from kvproof.model.code.paths import OLDER_SIMPLEX
+from kvproof.model.code.paths import solver_under
 from kvproof.model.explore import Search, Taken, steps_through, successors, the_search
 from kvproof.model.oracle import Oracle
-from kvproof.model.questions import checked, z3_solver
+from kvproof.model.questions import checked
 from kvproof.model.small_instances import CONFIGS
 from kvproof.model.symbolic import PagedLength
 from kvproof.spec.actions import Action
@@ -107,10 +107,7 @@ class _Search:
         ]
         self.found: dict[str, Reached] = {}
         self.left = MOST_STATES_IN_ALL
-        self._solver = z3_solver()
-        self._solver.set("arith.solver", OLDER_SIMPLEX)
-        for _, failing in self.waiting[:1]:
-            self._solver.add(*failing.assumed)
+        self._solver = solver_under(self.waiting[0][1].assumed if self.waiting else ())
 
     def explore(self, explored: _Explored) -> None:
         """Takes the runs of one instance, shortest first."""

@@ -107,7 +107,7 @@ REVIEWS: tuple[Review, ...] = (
             "flip comparison: end <= before.row_end -> end < before.row_end",
         ),
         ALLOWED,
-        "It asks for more pages. The rules take those of a whole round each time, and begin none that the row has no room for.",
+        "It asks for more pages. The rules take those of a whole round each time, and begin none for which the row is too short.",
     ),
     Review(
         "spec/actions/decode.py",
