@@ -71,6 +71,10 @@ class Store:
         except OSError as error:
             self.problem = f"nothing is kept in {self.folder}: {error.strerror or error}"
 
+    def remove(self, key: str) -> None:
+        with suppress(OSError):
+            self._path(key).unlink()
+
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key}.json"
 

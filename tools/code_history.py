@@ -24,7 +24,6 @@ from kvproof.conformance.report.show_code_proof import change_of
 from kvproof.model.cache import Store
 from kvproof.model.cache_folder import cache_folder
 from kvproof.model.code.claims import ABSENT, DIFFERS, PROVED
-from kvproof.model.code.rests_on import functions_of
 from kvproof.model.code.source import Commit, Module
 
 FILES = (
@@ -183,7 +182,7 @@ def _texts(source: str | None) -> dict[str, str]:
     if source is None:
         return {}
     module = Module("", "", source)
-    return {**{name: ast.dump(node) for name, node in functions_of(module).items()}, "": module.outline}
+    return {**{name: ast.dump(node) for name, node in module.by_name.items()}, "": module.outline}
 
 
 def page(found: list[Change], last: list[Finding], did: str = CHANGED) -> str:

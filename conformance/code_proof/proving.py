@@ -7,26 +7,17 @@ too much memory or time is ended, and its function has no verdict.
 from __future__ import annotations
 
 import gc
-import hashlib
 import resource
 import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing
-from dataclasses import dataclass
 from math import inf
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
-import z3
-from pydantic import TypeAdapter, ValidationError
-
-import kvproof.conformance.code_proof
-import kvproof.model
-import kvproof.spec
-from kvproof.conformance.code_proof import engines
 from kvproof.conformance.code_proof.findings import Finding, find, moved, names_of, small_runs
+from kvproof.conformance.code_proof.kept_answers import Answer, KeptAnswers
 from kvproof.conformance.code_proof.targets import Target
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.child_process import Child
@@ -35,7 +26,7 @@ from kvproof.model.cache import Store
 from kvproof.model.code.claims import NOT_UNDERSTOOD, UNKNOWN
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.reached import SmallRuns
-from kvproof.model.code.rests_on import Read, again, digest_of, read_of
+from kvproof.model.code.rests_on import again, read_of
 from kvproof.model.code.source import Sources
 from kvproof.spec.profiles import PROFILES, Profile
 
@@ -52,17 +43,6 @@ LIMITS = f"limits: {MOST_SECONDS:.0f} s and {MOST_MEMORY >> 30} GiB"
 NO_ANSWER = f"its process ended without an answer ({LIMITS})"
 UNREADABLE = (NotUnderstoodError, RecursionError, MemoryError)
 """What the text of the code can bring about, which its author chooses."""
-Kept = list[tuple[dict[str, Read | None], Finding]]
-"""Answers of earlier runs, each with what it rests on."""
-_KEPT = TypeAdapter(Kept)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a process found out, and what it read for it."""
-
-    finding: Finding
-    read: dict[str, Read | None]
 
 
 class Proving:
@@ -80,11 +60,8 @@ class Proving:
         deadline: float = inf,
         runs: bool = True,
     ) -> None:
-        self._target, self._profile, self._store, self._deadline = target, profile, store, deadline
-        self._runs = runs
-        self._sources = Sources(target.tree)
-        self._is_read: dict[str, str | None] = {}
-        self._own = own_sources() if store is not None else ""
+        self._target, self._profile, self._deadline, self._runs = target, profile, deadline, runs
+        self._kept = KeptAnswers(store, Sources(target.tree), profile, runs)
 
     def all(
         self,
@@ -93,7 +70,7 @@ class Proving:
     ) -> list[Finding]:
         """The findings in the order of the claims. `told`: how many functions are done, of how many. `wanted`: whether one of
         this name is asked at all."""
-        waiting: list[tuple[str, Kept]] = [NAMES]
+        waiting: list[Asked] = [NAMES]
         jobs = max(FEWEST_JOBS, min(cores(), MOST_JOBS))
         found: dict[str, Finding] = {}
         with closing(in_processes(waiting, self._child, _lost, jobs=jobs, deadline=self._deadline)) as answers:
@@ -103,13 +80,14 @@ class Proving:
             names = [name for name in all_names if wanted(name)]
             told(0, len(names))
             for name in names:
-                if (kept := self._kept(name)) is not None:
+                if (kept := self._kept.of_this_tree(name)) is not None:
                     found[name] = kept
                     told(len(found), len(names))
-            waiting += [(name, self._all_kept(name)) for name in names if name not in found]
+            waiting += [(name, self._kept.of_trees_like_it(name)) for name in names if name not in found]
             for name, answer in answers:
                 found[name] = answer.finding
-                self._keep(name, answer)
+                if answer.read and answer.finding.verdict not in (NOT_UNDERSTOOD, UNKNOWN):
+                    self._kept.keep(name, answer)  # what one limit did not show, another may
                 told(len(found), len(names))
         return [found[name] for name in names]
 
@@ -117,51 +95,10 @@ class Proving:
         profile = self._profile.name if self._profile is not None else None
         return Child("kvproof-code", _serve, self._target, profile, self._runs)
 
-    # Answers of earlier runs.
 
-    def _kept(self, name: str) -> Finding | None:
-        """An answer that was given for the very modules that the tree has now. Here no code is parsed: it may be hostile."""
-        for read, finding in self._all_kept(name):
-            if all(self._digest(module) == (seen and seen.text) for module, seen in read.items()):
-                return finding
-        return None
-
-    def _all_kept(self, name: str) -> Kept:
-        if self._store is None:
-            return []
-        try:
-            return _KEPT.validate_python(self._store.read(self._key(name)) or [])
-        except ValidationError:
-            return []
-
-    def _keep(self, name: str, answer: Answer) -> None:
-        if self._store is None or not answer.read or answer.finding.verdict in (NOT_UNDERSTOOD, UNKNOWN):
-            return  # what one limit did not show, another may
-        entries = [(answer.read, answer.finding), *self._all_kept(name)][:MOST_TREES]
-        self._store.write(self._key(name), _KEPT.dump_python(entries, mode="json"))
-
-    def _digest(self, module: str) -> str | None:
-        if module not in self._is_read:
-            try:
-                found = self._sources.module(module)
-                self._is_read[module] = digest_of(found) if found is not None else None
-            except NotUnderstoodError:
-                self._is_read[module] = UNLIKE_ANY
-        return self._is_read[module]
-
-    def _key(self, name: str) -> str:
-        profile = self._profile.name if self._profile is not None else ""
-        parts = ["code" if self._runs else "code without runs", self._own, profile, name]
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-UNLIKE_ANY = "a module that cannot be read"
-"""In place of a digest, which it never equals."""
-MOST_TREES = 40
-"""Trees whose answers for one function are kept."""
-
-
-NAMES: tuple[str, Kept] = ("", [])
+Asked = tuple[str, list[Answer]]
+"""The name of a function, and what was found out of it in trees that are like this one."""
+NAMES: Asked = ("", [])
 """The question for the names of all functions. A process is asked for these as well: even to parse the code may take more than
 there is."""
 
@@ -171,7 +108,7 @@ AtWork = dict[Connection, tuple[Child, str, float]]
 
 
 def in_processes(
-    waiting: list[tuple[str, Kept]],
+    waiting: list[Asked],
     start: Callable[[], Child],
     lost: Callable[[str], Any],
     *,
@@ -205,7 +142,7 @@ def _lost(name: str) -> Answer | str:
     return Answer(_without_verdict(name, NO_ANSWER), {}) if name else NO_ANSWER
 
 
-def _ask(at_work: AtWork, child: Child, name: str, kept: Kept, deadline: float) -> None:
+def _ask(at_work: AtWork, child: Child, name: str, kept: list[Answer], deadline: float) -> None:
     child.connection.send((name, kept))
     until = time.monotonic() + MOST_SECONDS
     at_work[child.connection] = child, name, min(until, deadline) if name else until
@@ -241,23 +178,12 @@ def _serve(connection: Connection, target: Target, profile: str | None, runs: bo
         connection.send(found)
 
 
-def _answer(sources: Sources, rules: Profile | None, name: str, kept: Kept, runs: SmallRuns | None) -> Answer:
-    for before, finding in kept:
-        now = again(before, sources)
+def _answer(sources: Sources, rules: Profile | None, name: str, kept: list[Answer], runs: SmallRuns | None) -> Answer:
+    for answer in kept:
+        now = again(answer.read, sources)
         if now is not None:
             read, shifts = now
-            return Answer(moved(finding, shifts), read)
+            return Answer(moved(answer.finding, shifts), read)
     sources.begin()
     finding = find(sources, rules, name, runs)
     return Answer(finding, read_of(sources))
-
-
-def own_sources() -> str:
-    """Hash of all of kvproof that a finding rests on."""
-    packages = (kvproof.spec, kvproof.model, *engines.SOURCES, kvproof.conformance.code_proof)
-    digest = hashlib.sha256(z3.get_version_string().encode())
-    for package in packages:
-        folder = Path(package.__path__[0])
-        for file in sorted(folder.rglob("*.py")):
-            digest.update(f"{file.relative_to(folder)}\n{file.read_text(encoding='utf-8')}\n".encode())
-    return digest.hexdigest()

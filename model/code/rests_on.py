@@ -6,12 +6,11 @@ A change of another function leaves the answer as it was.
 from __future__ import annotations
 
 import ast
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kvproof.model.code.errors import NotUnderstoodError
-from kvproof.model.code.source import SETS, TAKES, Module, Sources
+from kvproof.model.code.source import SETS, TAKES, Module, Sources, sha256
 
 OF_A_FUNCTION = (SETS, TAKES)
 UNREADABLE = (NotUnderstoodError, RecursionError)
@@ -51,10 +50,6 @@ def parts_of(sources: Sources) -> set[str]:
     return found
 
 
-def digest_of(module: Module) -> str:
-    return _digest(f"{module.path}\n{module.source}")
-
-
 def again(before: Mapping[str, Read | None], sources: Sources) -> tuple[dict[str, Read | None], Shifts] | None:
     """The same as it is read now, and how far the lines have moved; None where something that was read is another now."""
     sources.begin()
@@ -65,7 +60,7 @@ def again(before: Mapping[str, Read | None], sources: Sources) -> tuple[dict[str
             if module is not None or seen is not None:
                 return None
             continue
-        moved = _moved(module, seen) if digest_of(module) != seen.text else []
+        moved = _moved(module, seen) if module.digest != seen.text else []
         if moved is None:
             return None
         shifts[module.path] = moved
@@ -77,55 +72,41 @@ def _moved(module: Module, before: Read) -> list[tuple[int, int, int]] | None:
         return None
     if any(module.fact(question, about) != answer for question, about, answer in before.facts):
         return None
-    moved, functions = [], functions_of(module)
+    moved = []
     for name, (text, first, last) in before.functions.items():
-        function = functions.get(name)
-        if function is None or _digest(module.text_of(function)) != text:
+        function = module.by_name.get(name)
+        if function is None or module.digest_of(function) != text:
             return None
         moved.append((first, last, function.lineno - first))
     return moved
 
 
 def _now(module: Module | None, seen: Read | None) -> Read | None:
-    if module is None or seen is None or digest_of(module) == seen.text:
+    if module is None or seen is None or module.digest == seen.text:
         return seen
-    functions = functions_of(module)
-    module.was_read.update(functions[name] for name in seen.functions)
+    module.was_read.update(module.by_name[name] for name in seen.functions)
     return _read(module)
 
 
 def _read(module: Module) -> Read:
     facts = [(*asked, answer) for asked, answer in sorted(module.facts.items())]
     functions = {
-        name: (_digest(module.text_of(node)), node.lineno, node.end_lineno or node.lineno)
+        name: (module.digest_of(node), node.lineno, node.end_lineno or node.lineno)
         for name, node in _read_functions(module).items()
     }
-    return Read(digest_of(module), _outline(module), functions, facts)
+    return Read(module.digest, _outline(module), functions, facts)
 
 
 def _read_functions(module: Module) -> dict[str, ast.FunctionDef]:
     """Of a module of which nothing was read it is not asked whether it can be parsed."""
     if not module.was_read:
         return {}
-    return {name: node for name, node in functions_of(module).items() if node in module.was_read}
-
-
-def functions_of(module: Module) -> dict[str, ast.FunctionDef]:
-    """By name; of several of one name, as a property has them, each with its number."""
-    found: dict[str, ast.FunctionDef] = {}
-    for name, node in module.functions:
-        number = sum(known.partition("#")[0] == name for known in found)
-        found[f"{name}#{number}" if number else name] = node
-    return found
+    return {name: node for name, node in module.by_name.items() if node in module.was_read}
 
 
 def _outline(module: Module) -> str:
     """That of the whole text where it cannot be parsed."""
     try:
-        return _digest(module.outline)
+        return sha256(module.outline)
     except UNREADABLE:
-        return digest_of(module)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+        return module.digest

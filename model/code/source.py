@@ -21,6 +21,10 @@ from typing import Protocol
 from kvproof.model.code.errors import NotUnderstoodError, Place
 
 
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 class Tree(Protocol):
     """Files of Python source by their path below the root."""
 
@@ -129,9 +133,8 @@ class Module:
             is_plain = statement in self.tree.body
             plainly = {*_defined_by(statement), *_imported_plainly(statement)} if is_plain else set()
             found.update(bound_by(statement) - plainly)
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Global):
-                found.update(node.names)
+        if "global" in self.source:
+            found.update(name for node in ast.walk(self.tree) if isinstance(node, ast.Global) for name in node.names)
         return frozenset(found | self.changed)
 
     @cached_property
@@ -292,8 +295,29 @@ class Module:
         facts = (self.path, sorted(self.uncertain), sorted(self.changed))
         return "\n".join([*map(str, facts), *(_without_bodies(statement, bodies) for statement in self.tree.body)])
 
-    def text_of(self, function: ast.FunctionDef) -> str:
-        return "\n".join(self.lines[function.lineno - 1 : function.end_lineno])
+    @cached_property
+    def by_name(self) -> dict[str, ast.FunctionDef]:
+        """The functions; of several of one name, as a property has them, each with its number."""
+        found: dict[str, ast.FunctionDef] = {}
+        seen: Counter[str] = Counter()
+        for name, node in self.functions:
+            found[f"{name}#{seen[name]}" if seen[name] else name] = node
+            seen[name] += 1
+        return found
+
+    @cached_property
+    def digest(self) -> str:
+        """Of all of it. Nothing is parsed for it."""
+        return sha256(f"{self.path}\n{self.source}")
+
+    def digest_of(self, function: ast.FunctionDef) -> str:
+        if function not in self._digests:
+            self._digests[function] = sha256("\n".join(self.lines[function.lineno - 1 : function.end_lineno]))
+        return self._digests[function]
+
+    @cached_property
+    def _digests(self) -> dict[ast.FunctionDef, str]:
+        return {}
 
     @cached_property
     def lines(self) -> list[str]:
@@ -343,7 +367,7 @@ def _keywords_of(module: Module, function: str) -> set[str]:
 
 ALL, MENTIONS, SETS, TAKES = "all", "mentions", "sets", "takes"
 QUESTIONS: Mapping[str, Callable[[Module, str], set[str]]] = {
-    ALL: lambda module, _: {hashlib.sha256(module.source.encode()).hexdigest()},
+    ALL: lambda module, _: {sha256(module.source)},
     MENTIONS: lambda module, word: {word} if word in module.source else set(),
     SETS: _set_in,
     TAKES: _keywords_of,

@@ -27,7 +27,8 @@ from rule_mutation.mutants import Mutant
 from code_mutation.judging import SURVIVED, Case, Followed, cases, followed, judged, mutants_of
 from code_mutation.results_page import report
 from code_mutation.reviewed import REVIEWS
-from kvproof.conformance.code_proof.proving import MOST_MEMORY, own_sources
+from kvproof.conformance.code_proof.kept_answers import own_sources
+from kvproof.conformance.code_proof.proving import MOST_MEMORY
 from kvproof.conformance.code_proof.targets import Target, targets_of
 from kvproof.model.code.source import Sources
 from kvproof.spec.actions import ACTIONS

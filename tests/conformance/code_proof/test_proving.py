@@ -12,7 +12,7 @@ from small_sglang import write_sglang
 
 from kvproof.conformance.code_proof import proving
 from kvproof.conformance.code_proof.findings import Finding, names_of
-from kvproof.conformance.code_proof.proving import Proving, own_sources
+from kvproof.conformance.code_proof.proving import Proving
 from kvproof.conformance.code_proof.targets import targets_of
 from kvproof.conformance.errors import UserError
 from kvproof.model.cache import Store
@@ -111,16 +111,6 @@ def test_a_function_without_an_answer_at_the_deadline_has_no_verdict(
     monkeypatch.setattr(proving, "names_of", lambda *_: ["finish"])
     [target] = targets_of(str(write_sglang(tmp_path)))
     assert [found.verdict for found in Proving(target, None, None, time.monotonic()).all()] == [NOT_UNDERSTOOD]
-
-
-def test_no_answer_is_found_again_after_kvproof_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    [target] = targets_of(str(write_sglang(tmp_path / "code")))
-    store = Store(tmp_path / "kept")
-    key = Proving(target, None, store)._key("finish")
-    assert Proving(target, None, store)._key("finish") == key
-    assert Proving(target, proving.PROFILES["sglang-0.5.17"], store)._key("finish") != key
-    monkeypatch.setattr(proving, "own_sources", lambda: f"{own_sources()} and a line more")
-    assert Proving(target, None, store)._key("finish") != key
 
 
 def test_a_process_that_dies_leaves_its_function_without_a_verdict(
