@@ -15,7 +15,6 @@ from kvproof.conformance.code_proof.targets import targets_of
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.report import show_code_proof
 from kvproof.conformance.report.answer import answer_with
-from kvproof.conformance.report.code_page import Told, code_page
 from kvproof.conformance.report.formats.of_code_proof import events_of_code_proof
 from kvproof.conformance.report.formats.stream import Stream
 from kvproof.conformance.report.needs import to_type
@@ -61,14 +60,14 @@ def prove_code(
     store = None if no_cache else Store(cache or cache_folder())
     targets = targets_of(text)
     saved.require_writable()
-    told: list[Told] = []
+    told: list[show_code_proof.Told] = []
     for target in targets:
         profile = target.profile(profile_name)
         say(f"{target.label} against {_rules(profile)}")
         with Progress("proving code") as progress:
             proving = Proving(target, profile, store)
             findings = proving.all(lambda done, of: progress.show(f"{bar(done / max(of, 1))} {done} of {of} functions"))
-        told.append(Told(target.label, _rules(profile), target.place, findings))
+        told.append(show_code_proof.Told(target.label, _rules(profile), target.place, findings))
         stream.tell(*events_of_code_proof(findings, target))
         tell_lines([show_code_proof.table(findings, target.place)], at_least=WIDEST_TABLE)
     if len(told) > 1:
@@ -98,9 +97,11 @@ def _headline(findings: Sequence[Finding]) -> tuple[str, str, ExitCode]:
     return word, style, code
 
 
-def _save(saved: Saved, told: Sequence[Told], headline: str, profile: Profile | None) -> None:
+def _save(saved: Saved, told: Sequence[show_code_proof.Told], headline: str, profile: Profile | None) -> None:
     """`profile`: of the last target."""
     if saved.html is not None:
+        from kvproof.conformance.report.code_page import code_page  # needs the page of a replay
+
         write_whole(saved.html, [code_page(told, headline)])
     if saved.schedules is not None:
         _save_schedules(told[-1].findings, profile, saved.schedules)

@@ -19,9 +19,9 @@ from typing import Any
 from kvproof.conformance.code_proof.findings import Finding, find, moved, names_of, small_runs
 from kvproof.conformance.code_proof.kept_answers import Answer, KeptAnswers
 from kvproof.conformance.code_proof.targets import Target
+from kvproof.conformance.cores import cores
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.child_process import Child
-from kvproof.conformance.replay.many_traces import cores
 from kvproof.model.cache import Store
 from kvproof.model.code.claims import NOT_UNDERSTOOD, UNKNOWN
 from kvproof.model.code.errors import NotUnderstoodError

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import glob
 import multiprocessing
-import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
@@ -163,10 +162,6 @@ def _as_they_end(running: dict[Future[Any], int], poll: Callable[[], None]) -> I
             except BrokenProcessPool:
                 continue
         poll()
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def coverage_of(answers: Iterable[Judged]) -> Coverage:

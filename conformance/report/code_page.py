@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 from importlib.metadata import version
 
@@ -13,6 +12,7 @@ from kvproof.conformance.report.explain.page import asset, policy
 from kvproof.conformance.report.formats.run_events import NOT_REACHED
 from kvproof.conformance.report.show_code_proof import (
     Place,
+    Told,
     change_of,
     newly_differs,
     state_in_words,
@@ -24,16 +24,6 @@ from kvproof.spec import SPEC_VERSION
 CLASSES = {PROVED: "conforms", DIFFERS: "violates", ABSENT: "dim"}
 """Of the style sheet; what is in neither class has no verdict."""
 SCOPE = "for every page size, length and state that the invariants allow"
-
-
-@dataclass(frozen=True)
-class Told:
-    """One target: what people call it, whose rules it must follow, where its files are, what was found."""
-
-    label: str
-    rules: str
-    place: Place
-    findings: Sequence[Finding]
 
 
 def code_page(told: Sequence[Told], headline: str) -> str:

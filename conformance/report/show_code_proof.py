@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.table import Table
@@ -22,6 +22,16 @@ MOST_LINES = 16
 
 Place = Callable[[str], str]
 """From a path of the tree to the path of the file."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """One target: what people call it, whose rules it must follow, where its files are, what was found."""
+
+    label: str
+    rules: str
+    place: Place
+    findings: Sequence[Finding]
 
 
 def table(findings: Iterable[Finding], place: Place) -> Table:

@@ -9,6 +9,7 @@ import ast
 import copy
 import hashlib
 import io
+import re
 import subprocess
 import tokenize
 from collections import Counter
@@ -133,7 +134,7 @@ class Module:
             is_plain = statement in self.tree.body
             plainly = {*_defined_by(statement), *_imported_plainly(statement)} if is_plain else set()
             found.update(bound_by(statement) - plainly)
-        if "global" in self.source:
+        if re.search(r"\bglobal\b", self.source):
             found.update(name for node in ast.walk(self.tree) if isinstance(node, ast.Global) for name in node.names)
         return frozenset(found | self.changed)
 

@@ -19,9 +19,9 @@ from kvproof.conformance.cli.commands.options import (
     parse_settings,
 )
 from kvproof.conformance.compiled.choose import CHECKERS
+from kvproof.conformance.cores import cores
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.fuzz.targets import target_named, target_of_file
-from kvproof.conformance.replay.many_traces import cores
 from kvproof.conformance.replay.rules_of_trace import require_profile
 from kvproof.conformance.report.formats.stream import Formats, given
 from kvproof.conformance.report.needs import INSTALL, is_missing

@@ -21,6 +21,7 @@ from kvproof.conformance.cli.commands.options import (
 )
 from kvproof.conformance.cli.progress_bar import ReplayPace
 from kvproof.conformance.compiled.choose import CHECKERS, Chosen
+from kvproof.conformance.cores import cores
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.printable import for_terminal
@@ -29,7 +30,6 @@ from kvproof.conformance.replay.many_traces import (
     CouldNotJudge,
     Judged,
     Options,
-    cores,
     coverage_of,
     exit_code,
     judge_by_processes,

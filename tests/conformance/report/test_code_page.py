@@ -8,8 +8,9 @@ import pytest
 from html_tags import Tags
 
 from kvproof.conformance.code_proof.findings import KNOWN_FAULT, Call, Finding, Line, Shown
-from kvproof.conformance.report.code_page import Told, code_page
+from kvproof.conformance.report.code_page import code_page
 from kvproof.conformance.report.formats.run_events import NOT_REACHED
+from kvproof.conformance.report.show_code_proof import Told
 from kvproof.model.code.claims import ABSENT, DIFFERS, NOT_UNDERSTOOD, PROVED
 
 HOSTILE = "</td></table><script>alert(1)</script><b onclick='x'>\"&amp;"
