@@ -21,7 +21,7 @@ from kvproof.model.page_lemmas import EFFECTS, Universe, conditions
 from kvproof.model.questions import Label, Posed, Question
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import ACTIONS, Action, Guard, Run, Step
-from kvproof.spec.domain import Count, Domain, Flag, floor_align, larger, minus, one_page, window_keep_from
+from kvproof.spec.domain import Count, Domain, Flag, Length, floor_align, larger, minus, one_page, window_keep_from
 from kvproof.spec.effects import (
     AskClose,
     Begin,
@@ -42,7 +42,7 @@ from kvproof.spec.effects import (
 )
 from kvproof.spec.events import asked_of_event
 from kvproof.spec.faults.fault import but_after, with_parts
-from kvproof.spec.state import Ledger, fill_len, is_live
+from kvproof.spec.state import PREFILL, RUNNING, WAITING, Ledger, end_turn, fill_len, is_live
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,12 @@ APPENDS = "a turn of a session appends to what it keeps"
 ENDS_OR_WAITS = "a session that is closed ends, or waits for its turn"
 EVERY_POSITION = "every position that a round may write has a page"
 KEEPS = "a session keeps the input and what the client was given"
+KNOWN_TOKENS = "the tree takes pages of tokens that are known"
+OPENED = "a session that is opened was closed, and is open"
+OVER = "a turn is over where it finishes or is aborted, or leaves its session"
 PAID = "a retract is paid for with a token since the turn's prefill"
+PREPARED = "a step that was prepared and does not run leaves no KV"
+READS = "what runs keeps the window of its first token"
 REUSES = "a turn reuses of the tree no more than its match found"
 RUNS = "a prefill runs the tokens of its event, and ends where that says so"
 TWO_WINDOWS = "an eviction leaves at most two windows and two pages"
@@ -333,7 +338,7 @@ def retracted_request_begins_anew(d: Domain, s: Ledger, p: SimpleNamespace) -> S
 @twin("retract_plain", "I18", PAID)
 @twin("check", "I2", "the memory check reads its terms")
 @twin("evict_window", "I9", TWO_WINDOWS)
-@twin("open", "I15", "a session that is opened is open")
+@twin("open", "I15", OPENED)
 @twin("close", "I15", ENDS_OR_WAITS)
 @twin("extend", "I22", RUNS)
 def nothing_happens(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
@@ -457,3 +462,96 @@ def takes_whole_pages_alone(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 def takes_no_page_at_the_end_of_the_row(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     end = s.kv_committed_len + d.drafts + d.one
     return _takes_to(d, s, p, d.ceil_pages(d.row_width) - 1, one_page(d) == d.one, d.row_width < end)
+
+
+@twin("stash", "I15", OVER)
+@twin("chunk_result", "I15", OVER)
+@twin("match_tree", "I15", OVER, when=lambda d, s: d.every(s.phase == WAITING, d.no(s.pre_aborted)))
+@twin("insert", "I15", OVER, when=lambda d, s: d.every(s.phase == PREFILL, s.pre_aborted))
+def turn_is_dropped(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return Step(end_turn(d, s))
+
+
+@twin("open", "I15", OPENED, when=lambda d, s: s.is_open)
+@twin("open", "I15", OPENED, when=lambda d, s: d.no(s.is_open))
+def open_session_is_opened_again(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return Step(s.but(is_open=d.true), effects=(EndSession(),))
+
+
+@twin("open", "I15", OPENED, when=lambda d, s: s.is_open)
+def open_changes_nothing(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return Step(s)
+
+
+@twin("extend", "I18", "a prefill is launched, and with overlap the result of its chunk comes later")
+def chunks_are_counted_once(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _where(but_after(_right("extend", d, s, p), pending=1), d.no(p.last), d.overlap)
+
+
+@twin("extend", "I18", "a prefill is launched, and with overlap the result of its chunk comes later")
+def result_of_a_chunk_comes_late_without_overlap(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _where(but_after(_right("extend", d, s, p), pending=s.pending + 1), d.no(p.last), d.no(d.overlap))
+
+
+@twin("extend", "I18", "a prefill is launched, and with overlap the result of its chunk comes later")
+def last_chunk_is_not_launched(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _where(but_after(_right("extend", d, s, p), pending=0), p.last)
+
+
+@twin("extend", "I18", "a prefill runs at least one token")
+def chunk_without_a_token(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _where(_right("extend", d, s, p), s.prefix_len == p.seq_len)
+
+
+@twin("chunk_result", "I18", "the result of a chunk is that of one launch")
+def one_result_for_all_chunks(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return but_after(_right("chunk_result", d, s, p), pending=0)
+
+
+@twin("verify", "I17", "a round begins behind a token that is known")
+def round_before_the_prefill_is_known(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _where(_right("verify", d, s, p), s.pending == 1)
+
+
+@twin("finish", "I8", PREPARED)
+@twin("retract", "I8", PREPARED)
+@twin("abort_nth", "I8", PREPARED)
+def keeps_what_never_ran(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _where(Step(end_turn(d, s)), s.phase == RUNNING, s.pending == 1, d.no(d.overlap))
+
+
+@twin("finish_plain", "I8", KNOWN_TOKENS)
+def tree_takes_what_never_ran(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _where(_right("finish_plain", d, s, p), s.phase == RUNNING, s.pending == 1, d.no(d.overlap))
+
+
+@twin("finish_plain", "I8", KNOWN_TOKENS)
+def tree_takes_a_token_that_nobody_knows(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _where(_right("finish_plain", d, s, p), s.phase == RUNNING, s.pending == 2, d.overlap)
+
+
+@twin("finish_plain", "I12", "a chunk cache takes nothing")
+def chunk_cache_takes_pages(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _where(_right("finish_plain", d, s, p), d.no(d.tree))
+
+
+@twin("verify", "I3", "no page is taken behind the end of the row")
+def round_takes_pages_behind_the_row(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    end = s.kv_committed_len + d.drafts + d.one
+    return _takes_to(d, s, p, d.ceil_pages(end), d.row_width < end)
+
+
+def _with_eviction(d: Domain, step: Step, s: Ledger, first: Length) -> Step:
+    """One page more is evicted than the first token that runs can spare."""
+    last = d.floor_pages(minus(d, first, d.window)) + 1
+    return _where(_and(step, FreeWindow(s.window_start, last)), d.windowed, s.window_start < last, d.window < first)
+
+
+@twin("decode", "I9", READS)
+def decode_evicts_what_it_reads(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _with_eviction(d, _right("decode", d, s, p), s, s.kv_committed_len)
+
+
+@twin("extend", "I9", READS)
+def chunk_evicts_what_it_reads(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _with_eviction(d, _right("extend", d, s, p), s, s.prefix_len)

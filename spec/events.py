@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from kvproof.spec.actions.action import Action, Step
+from kvproof.spec.batch import LAUNCHES
 from kvproof.spec.domain import Domain, Flag, implies, minus, one_page, smaller, window_keep_from
 from kvproof.spec.effects import (
     Applied,
@@ -18,6 +19,7 @@ from kvproof.spec.effects import (
     Begin,
     Condition,
     EndSession,
+    FreeWindow,
     Insert,
     Report,
     Succeed,
@@ -25,13 +27,14 @@ from kvproof.spec.effects import (
     apply_effects,
 )
 from kvproof.spec.liveness import rank
-from kvproof.spec.state import FIELD_NAMES, GHOSTS, NONE, RUNNING, WAITING, Ledger, is_live
+from kvproof.spec.state import FIELD_NAMES, GHOSTS, NONE, PREFILL, RUNNING, WAITING, Ledger, fill_len, is_live
 
 E = TypeVar("E")
 Given = Mapping[str, Any]
 
 ADMITS = ("create", "arrive")
 ENDS = ("finish", "abort")
+LEAVES = (*ENDS, "retract")
 REFUSED = ("I15", "a turn that is refused changes nothing")
 LATE = ("I17", "a result that comes too late changes nothing")
 FALLS_BACK = (*ADMITS, "extend", "decode", "retract")
@@ -87,8 +90,22 @@ def _of_a_turn(d: Domain, event: str, before: Ledger, after: Ledger, step: Step,
     yield Condition("I18", is_as_asked, "a turn is what its client asked for: only a too long input is cut short")
     if event in ENDS:
         yield Condition("I15", d.every(after.phase == NONE), "a turn that finishes or is aborted is over")
+    else:
+        leaves = d.every(before.pre_aborted, d.true if event == "match" else d.false)
+        goes_on = d.some(before.phase == NONE, after.phase != NONE, leaves)
+        yield Condition("I15", goes_on, "a turn is over where it finishes or is aborted, or leaves its session")
     if event == "decode":
         yield Condition("I18", after.pending == before.pending + 1, "a decode step is launched")
+    if event == "extend":
+        chunk = d.where(d.overlap, before.pending + 1, 0)
+        launched = after.pending == d.where(after.phase == RUNNING, 1, chunk)
+        yield Condition("I18", launched, "a prefill is launched, and with overlap the result of its chunk comes later")
+        yield Condition("I18", before.prefix_len < given["seq_len"], "a prefill runs at least one token")
+    if event == "result":
+        chunk_is_known = implies(d, before.phase == PREFILL, after.pending == before.pending - 1)
+        yield Condition("I18", chunk_is_known, "the result of a chunk is that of one launch")
+    if event == "verify":
+        yield Condition("I17", before.pending == 0, "a round begins behind a token that is known")
     if event == "retract":
         in_flight = d.every(d.overlap, 1 <= before.pending)
         paid = d.some(before.paid, in_flight)
@@ -102,7 +119,8 @@ def _of_a_turn(d: Domain, event: str, before: Ledger, after: Ledger, step: Step,
 def _of_the_session(d: Domain, event: str, before: Ledger, after: Ledger, step: Step) -> Iterator[Condition]:
     """It is opened and closed where a client asks for that. A close is done at once where no turn is in flight."""
     if event == "open":
-        yield Condition("I15", after.is_open, "a session that is opened is open")
+        opens = d.every(d.no(before.is_open), after.is_open, d.false if _some(step, EndSession) else d.true)
+        yield Condition("I15", opens, "a session that is opened was closed, and is open")
     elif event == "close":
         waits = d.every(before.turns == 1, after.closing)
         yield Condition(
@@ -140,6 +158,10 @@ def _of_its_tokens(
     if event == "result":
         late = implies(d, d.no(is_live(d, before)), _same(d, before, after))
         yield Condition(LATE[0], late, LATE[1])
+    if event in LEAVES:
+        may_be_used = d.every(_does_not_run(d, before), after.slot_held)
+        kept = implies(d, may_be_used, after.kv_valid <= fill_len(before) - d.one)
+        yield Condition("I8", kept, "a step that was prepared and does not run leaves no KV")
     computed = before.kv_valid + (d.one if event == "decode" else given.get("tokens", d.zero))
     most = given["seq_len"] if event == "extend" else computed
     yield Condition("I8", after.kv_valid <= most, "only what runs has its KV computed")
@@ -157,6 +179,19 @@ def _of_its_pages(
     for insert in _some(step, Insert):
         had = insert.duplicates == d.floor_pages(given["dup_len"]) if "dup_len" in given else d.false
         yield Condition("I16", implies(d, insert.when, had), "every copy of what the tree has is freed")
+        yield Condition("I12", implies(d, insert.when, d.tree), "a chunk cache takes nothing")
+        known = d.where(_does_not_run(d, before), fill_len(before) - d.one, fill_len(before))
+        are_known = implies(d, insert.when, d.tokens(insert.pages) <= known)
+        yield Condition("I8", are_known, "the tree takes pages of tokens that are known")
+    for taken in _some(step, Take):
+        fits = implies(d, taken.first < taken.last, taken.last <= d.ceil_pages(d.row_width))
+        yield Condition("I3", fits, "no page is taken behind the end of the row")
+    if event in (*LAUNCHES, "verify"):
+        first = before.prefix_len if event == "extend" else before.kv_committed_len
+        read = (
+            d.some(free.last <= free.first, d.tokens(free.last) + d.window <= first) for free in _some(step, FreeWindow)
+        )
+        yield Condition("I9", d.every(d.true, *read), "what runs keeps the window of its first token")
     if "inserted" in given:
         inserted = d.some(d.false, *(insert.when for insert in _some(step, Insert)))
         yield Condition("I16", inserted == given["inserted"], "the tree takes pages where the event says so")
@@ -169,6 +204,11 @@ def _of_its_pages(
         end = d.ceil_pages(smaller(d, before.kv_committed_len + d.drafts + d.one, d.row_width))
         has_pages = d.some(end <= before.row_end, *(end <= taken.last for taken in _some(step, Take)))
         yield Condition("I1", has_pages, "every position that a round may write has a page")
+
+
+def _does_not_run(d: Domain, before: Ledger) -> Flag:
+    """Without overlap a step that was prepared for a turn does not run if the turn leaves: what it claimed has no KV."""
+    return d.every(d.no(d.overlap), before.phase == RUNNING, 1 <= before.pending)
 
 
 def _some(step: Step, kind: type[E]) -> list[E]:

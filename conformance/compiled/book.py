@@ -151,14 +151,21 @@ def is_in_path(pages: Array, journal: Array, counts: Array, page: int, before: i
     return True
 
 
-def has_prefix_id(pages: Array, prefixes: Array, journal: Array, counts: Array, page: int, told: int) -> bool:
-    """The tokens of a row up to the end of this page of the tree have this number: whether they may. It is known then.
+def has_prefix_id(page: int, told: int, length: int, ledger: int, state: StateArrays) -> bool:
+    """The tokens of a ledger's row up to the end of this page of the tree, its first `length`, have this number: whether they
+    may. It is known then.
 
     What a move that is undone leaves in `prefixes` says nothing: the page that it names has another number, or none.
     """
+    pages, prefixes, journal, counts = state.pages, state.prefixes, state.journal, state.counts
     if told == at.ABSENT or page == at.UNKNOWN:
         return True
     if page == at.ROOT or told < 0 or told >= prefixes.shape[0]:
+        return False
+    told_length = state.tables[ledger, at.TOLD_LENGTH]
+    if told_length == length and not is_of_tokens(state.tables[ledger, at.TOLD_ID], told):
+        return False
+    if state.prefix_lengths[told] != 0 and state.prefix_lengths[told] != length:
         return False
     known, other = pages[at.PREFIX_ID, page], prefixes[told]
     if not is_of_tokens(known, told) or (other != 0 and other != page and pages[at.PREFIX_ID, other] == told):

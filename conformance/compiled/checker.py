@@ -99,11 +99,19 @@ class CompiledChecker:
             *replayer.ended_in,
             *replayer.excused,
             *replayer.book._tables,
+            *replayer.book.prefixes.told,
         ):
             kind, _, name = key.partition(" ")
             (names.of_session if kind == "session" else names.of_turn)(name)
         launched = (*replayer.batch.awaited, *replayer.batch.launches)
-        for turn in (*replayer.of_turn, *replayer.elsewhere, *replayer.late, *replayer.asked, *launched):
+        for turn in (
+            *replayer.of_turn,
+            *replayer.elsewhere,
+            *replayer.late,
+            *replayer.asked,
+            *replayer.came,
+            *launched,
+        ):
             names.of_turn(turn)
         self._in_arrays = self._state.take_back(replayer)
         self._left = 0 if self._in_arrays else MOST_INTERPRETED

@@ -58,6 +58,12 @@ def reuse(row: int, event: int, events: EventArrays, state: StateArrays) -> int:
                     taken_over += 1
                     if not may_be_given(given_up[page], batch):
                         return -1
+        windows = state.window_given_up
+        for run in range(events.begins[at.WINDOW_ALLOC, event], events.ends[at.WINDOW_ALLOC, event]):
+            first = max(int(events.runs[run, 0]), 0)
+            for window in range(first, min(first + int(events.runs[run, 1]), windows.shape[0])):
+                if windows[window] >= max(counts[at.BATCH_BEFORE], 1) and not may_be_given(windows[window], batch):
+                    return -1
     return taken_over
 
 
@@ -98,15 +104,28 @@ def use(row: int, taken_over: int, event: int, events: EventArrays, state: State
         for run in range(events.begins[at.ALLOC, event], events.ends[at.ALLOC, event]):
             for page in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
                 state.given_up[page] = 0
+    if state.counts[at.LAST_GIVEN_UP] > 0 and state.settings[at.FOLLOWED] != 0:
+        for run in range(events.begins[at.WINDOW_ALLOC, event], events.ends[at.WINDOW_ALLOC, event]):
+            for window in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
+                state.window_given_up[window] = 0
     state.launched[row] = number_of(event, state.counts)
 
 
-def let_go(ledger: int, event: int, state: StateArrays) -> None:
-    """The turn on this row leaves, or gives its duplicates back: from here on others may be given its pages."""
-    counts, tables, arena = state.counts, state.tables, state.arena
+def let_go(ledger: int, event: int, events: EventArrays, state: StateArrays) -> None:
+    """The turn on this row leaves, or gives some of them back: from here on others may be given its pages."""
+    counts, tables, arena, windows = state.counts, state.tables, state.arena, state.window_given_up
     row = tables[ledger, at.ROW]
-    if counts[at.BATCH_FIRST] > 0 and state.launched[row] >= counts[at.BATCH_FIRST]:
-        number, start = number_of(event, counts), tables[ledger, at.START]
-        for place in range(start, start + tables[ledger, at.LENGTH]):
-            state.given_up[arena[place]] = number
-        counts[at.LAST_GIVEN_UP] = number
+    if counts[at.BATCH_FIRST] == 0 or state.launched[row] < counts[at.BATCH_FIRST]:
+        return
+    number, start = number_of(event, counts), tables[ledger, at.START]
+    counts[at.LAST_GIVEN_UP] = number
+    if events.table[at.ACTION, event] == at.A_WINDOW:
+        for run in range(events.begins[at.WINDOW_FREED, event], events.ends[at.WINDOW_FREED, event]):
+            first = max(int(events.runs[run, 0]), 0)
+            for window in range(first, min(first + int(events.runs[run, 1]), windows.shape[0])):
+                windows[window] = number
+        return
+    for place in range(start, start + tables[ledger, at.LENGTH]):
+        state.given_up[arena[place]] = number
+        if state.pages[at.WINDOW_OF, arena[place]] != 0:
+            windows[state.pages[at.WINDOW_OF, arena[place]]] = number

@@ -94,9 +94,11 @@ class StateArrays(NamedTuple):
     ledgers: Array
     """int64[ledgers, fields]: a row is a ledger; all zero is the pristine one."""
     tables: Array
-    """int64[ledgers, 11]: the page table of a ledger's row in the arena, and what else is known of it."""
+    """int64[ledgers, 14]: the page table of a ledger's row in the arena, and what else is known of it."""
     prefixes: Array
     """int32[numbers]: the page that the prefix of this number ended with when it was shown last (0: it was not)."""
+    prefix_lengths: Array
+    """int32[numbers]: how many pages it has (0: it was never shown)."""
     arena: Array
     """int32[...]: page tables, in blocks."""
     pages: Array
@@ -109,11 +111,13 @@ class StateArrays(NamedTuple):
     """int64[rows]: the launch that reads and writes the row while its result is not known, as a number of an event (0: none)."""
     given_up: Array
     """int64[pool pages + 1], with overlap: the event at which a row let go of the page while its step ran (0: none did)."""
+    window_given_up: Array
+    """int64[window pages + 1], with overlap: the same of the window pool."""
     turns: Array
-    """int64[turns, 8]: its own ledger, the ledger that its events are about + 1 (0: none yet), whether it was refused
+    """int64[turns, 9]: its own ledger, the ledger that its events are about + 1 (0: none yet), whether it was refused
     or is over, how many results may come late, 1 + how many of its steps were launched since its abort was asked for
-    (0: it was not), its last launch and the one before it as numbers of events (0: none), and whether the result of the last one
-    is awaited."""
+    (0: it was not), its last launch and the one before it as numbers of events (0: none), whether the result of the last one is
+    awaited, and 1 + how many input tokens its session was shown (0: it was shown none, or the turn is over)."""
     counts: Array
     """int64[COUNTS]: numbers of the whole replay."""
     rules: Array
@@ -188,6 +192,7 @@ LISTS = {name: place for place, name in enumerate((*PAGE_LISTS, *PAGE_LISTS_OR_N
 EVICT, CHECK, ASK_ABORT = ACTIONS.index("evict"), ACTIONS.index("check"), ACTIONS.index(ASKS_ABORT)
 FINISH, ABORT, ARRIVE, CREATE = (ACTIONS.index(name) for name in ("finish", "abort", "arrive", "create"))
 EXTEND, RESULT, AN_INSERT = (ACTIONS.index(name) for name in ("extend", "result", "insert"))
+A_MATCH, A_WINDOW = ACTIONS.index("match"), ACTIONS.index("window")
 DECODE, RETRACT = ACTIONS.index(DECODES), ACTIONS.index(RETRACTS)
 KINDS_OF_NO_TURN = sum(1 << ACTIONS.index(name) for name in OF_NO_TURN)
 KINDS_THAT_JOIN_OR_LEAVE = sum(1 << ACTIONS.index(name) for name in ("extend", *LEAVES))
@@ -223,11 +228,13 @@ BEHIND, WINDOW_MARK = range(2)
 ROW, START, CAPACITY, LENGTH, TREE_END, TOUCHED, ENDED_IN, DIRTY, EXERCISED, LAST_PASS, EXCUSED, RETRACTED = range(12)
 """The last three: how many passes there were when the ledger went on last, whether a known deviation was followed in it, and how
 often its turn was retracted since it got a token."""
+TOLD_LENGTH, TOLD_ID = 12, 13
+"""Of the row's prefix of the tree, as an event of its turn told it last: pages (0: none did), and number."""
 NO_ROW = -1
 NOT_KNOWN = -1
 """What a ledger exercised before, where it has not been weighed yet."""
 NEVER_ENDED = -(2**63)
-OWN_LEDGER, LEDGER_OF, ELSEWHERE, LATE, ASKED, LAUNCHED, LAUNCHED_BEFORE, IS_AWAITED = range(8)
+OWN_LEDGER, LEDGER_OF, ELSEWHERE, LATE, ASKED, LAUNCHED, LAUNCHED_BEFORE, IS_AWAITED, CAME = range(9)
 
 # Places in counts.
 FREE_COUNT, TREE_COUNT, PROTECTED_COUNT, WINDOW_FREE_COUNT, WINDOW_TREE_COUNT, WINDOW_PROTECTED_COUNT = range(6)
@@ -245,7 +252,8 @@ AWAITED, AWAITED_BEFORE = 29, 30
 """Launches of the batch, and of batches before it, whose results are awaited."""
 UNPLACED_COUNT = 31
 """Pages of the tree of which it is not known what they continue."""
-FREE_BLOCKS = 32
+ROWS_IN_USE = 32
+FREE_BLOCKS = 33
 """First of 40 places: the first free block of 2^n entries in the arena, + 1."""
 COUNTS = FREE_BLOCKS + 40
 
@@ -303,6 +311,7 @@ PREFIX_ID_SEEN, SHARED_SEEN, OWN_CHECK_OK = (
 SHOWS_PREFIX_ID = 1 << SHOWN_BITS["prefix_id"]
 WINDOW_TERMS_SEEN = COLUMNS["window_terms_total"]
 SEQ_LEN, BUSY, IDLE_PASSES = (COLUMNS[f"param_{name}"] for name in ("seq_len", "busy", "idle_passes"))
+ORIGIN_LEN, FILL_LEN = COLUMNS["param_origin_len"], COLUMNS["param_fill_len"]
 FREE_LIST_SEEN, WINDOW_FREE_LIST_SEEN = COLUMNS["free_list"], COLUMNS["window_free_list"]
 ALLOC, FREED, WINDOW_ALLOC, WINDOW_FREED = (LISTS[name] for name in ("alloc", "free", "window_alloc", "window_free"))
 SHARED, FREE_LIST, WINDOW_FREE_LIST = (LISTS[name] for name in ("shared", "free_list", "window_free_list"))

@@ -95,6 +95,18 @@ def count_run(seen: Array, row: int, bits: int, times: int) -> None:
         first += 1
 
 
+def came_otherwise(kind: int, is_another: int, turn: int, event: int, events: EventArrays, state: StateArrays) -> bool:
+    """Whether a turn that its session refused has another input here than it came with."""
+    if turn < 0 or state.turns[turn, at.CAME] == 0:
+        return False
+    shown = at.ABSENT
+    if kind == at.ARRIVE:
+        shown = events.table[at.ORIGIN_LEN, event]
+    elif kind == at.A_MATCH and is_another == 1:
+        shown = events.table[at.FILL_LEN, event]
+    return shown != at.ABSENT and shown + 1 != state.turns[turn, at.CAME]
+
+
 def judge_events(first: int, last: int, events: EventArrays, state: StateArrays) -> tuple[int, int]:
     """Judge events first to last - 1; why it stopped, and the event at which it did."""
     table, settings, counts, journal, moves = events.table, state.settings, state.counts, state.journal, state.moves
@@ -167,6 +179,8 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                 ledger = int(turns[turn, at.OWN_LEDGER])
             else:
                 ledger = int(turns[turn, at.LEDGER_OF]) - 1
+                if turns[turn, at.ELSEWHERE] != 0 and ledger != turns[turn, at.OWN_LEDGER]:
+                    return at.NOT_CLEAN, event
             row_before, row_seen = tables[ledger, at.ROW], table[at.ROW_SEEN, event]
             if (
                 is_another == 0
@@ -181,6 +195,8 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             if kind == at.CREATE and tables[ledger, at.EXCUSED] != 0:
                 return at.NOT_CLEAN, event
             if runs_on(kind, turn, state):
+                return at.NOT_CLEAN, event
+            if came_otherwise(kind, is_another, turn, event, events, state):
                 return at.NOT_CLEAN, event
             begins = begins_a_pass(kind, event, events, state)
             if goes_round(kind, ledger, state) or (begins and stands_still(ledger, state)):
@@ -220,7 +236,7 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                 elif row_before == at.NO_ROW:
                     pass
                 elif (at.KINDS_THAT_GIVE_UP >> kind) & 1 == 1 and (n_freed > 0 or kind != at.AN_INSERT):
-                    let_go(ledger, event, state)
+                    let_go(ledger, event, events, state)
                 elif kind == at.RESULT and new[at.PENDING] == 0:
                     state.launched[row_before] = 0
             names_a_prefix = table[at.SHOWN_HERE, event] & at.SHOWS_PREFIX_ID != 0
@@ -260,6 +276,8 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             for place in range(new.shape[0]):
                 old[place] = new[place]
             tables[ledger, at.EXERCISED] = exercised
+            if new[at.PHASE] == at.NO_TURN:
+                tables[ledger, at.TOLD_LENGTH] = 0
             state.rules[rule] += 1
             count_seen(seen, rule, checked)
             shown_last[rule, 1] += 1
@@ -280,6 +298,9 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                     turns[turn, at.LEDGER_OF] = ledger + 1
                 if kind == at.CREATE:
                     turns[turn, at.ELSEWHERE] = 0
+                    turns[turn, at.CAME] = max(table[at.ORIGIN_LEN, event], 0) + 1
+                elif kind in (at.FINISH, at.ABORT, at.ARRIVE):
+                    turns[turn, at.CAME] = 0
                 if kind in (at.FINISH, at.ABORT) or table[at.ADMITTED, event] == 0:
                     turns[turn, at.ELSEWHERE] = 1
         counts[at.EVENTS] += 1

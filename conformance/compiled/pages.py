@@ -61,7 +61,7 @@ def share_pages(ledger: int, length: int, event: int, events: EventArrays, state
         before = page
     pin(arena, start, 0, length, 1, pages, state.journal, counts)
     told = events.table[at.PREFIX_ID_SEEN, event]
-    return has_prefix_id(pages, state.prefixes, state.journal, counts, before, told)
+    return has_prefix_id(before, told, length, ledger, state)
 
 
 def is_in_tree(page: int, pages: Array) -> bool:
@@ -115,11 +115,12 @@ def give_up_duplicate(
     return released
 
 
-def shows_row(arena: Array, start: int, length: int, shown: int, scratch: Array) -> bool:
-    """The pages that an insert shows, as many as there are, are those of its row."""
+def shows_row(arena: Array, start: int, length: int, shown: int, is_whole: bool, scratch: Array) -> bool:
+    """The pages that an event shows, as many as there are, are those of its row; where it is not whole, 0 is any page."""
     same = True
     for position in range(min(length, shown)):
-        same = same and scratch[at.SCRATCH_SHARED, position] == arena[start + position]
+        page = scratch[at.SCRATCH_SHARED, position]
+        same = same and (page == arena[start + position] or (page == 0 and not is_whole))
     return same
 
 
@@ -130,8 +131,10 @@ def settle_row(ledger: int, row: int, length: int, tree_end: int, state: StateAr
     if row_before != row:
         if row_before != at.NO_ROW:
             users[row_before] = 0
+            state.counts[at.ROWS_IN_USE] -= 1
         if row != at.NO_ROW:
             users[row] = ledger + 1
+            state.counts[at.ROWS_IN_USE] += 1
     if row == at.NO_ROW:
         release_block(tables, state.arena, state.counts, ledger)
     tables[ledger, at.ROW], tables[ledger, at.LENGTH], tables[ledger, at.TREE_END] = row, length, tree_end
@@ -153,6 +156,7 @@ def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, sta
         write_out(events, at.WINDOW_ALLOC, event, scratch[at.SCRATCH_WINDOW])
     taken, freed, window_freed = 0, 0, 0
     takes_over = False
+    told, told_length = table[at.PREFIX_ID_SEEN, event], 0
     n = 0
     while moves[n, 0] != 0:
         move, first, last = moves[n, 0], moves[n, 1], moves[n, 2]
@@ -161,13 +165,15 @@ def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, sta
             row = int(table[at.ROW_SEEN, event])
             if tables[ledger, at.ROW] != at.NO_ROW or row < 0 or row >= state.users.shape[0] or state.users[row] != 0:
                 return False
+            if counts[at.ROWS_IN_USE] >= state.settings[at.ROWS]:
+                return False
             length, tree_end = 0, 0
         elif row == at.NO_ROW:
             return False
         elif move == at.SHARE:
             if length != 0 or not share_pages(ledger, first, event, events, state):
                 return False
-            length, tree_end, takes_over = first, first, True
+            length, tree_end, takes_over, told_length = first, first, True, first
         elif move == at.TAKE:
             if first != length or taken + (last - first) > min(n_alloc, n_window):
                 return False
@@ -207,10 +213,15 @@ def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, sta
             if not hand_to_tree(arena, start, same, first, before, ledger, pages, journal, counts):
                 return False
             last_in_tree = int(arena[start + first - 1]) if same < first else before
-            if not has_prefix_id(pages, state.prefixes, journal, counts, last_in_tree, table[at.PREFIX_ID_SEEN, event]):
+            if not has_prefix_id(last_in_tree, told, first, ledger, state):
                 return False
-            shows_pages = table[at.ACTION, event] == at.AN_INSERT and table[at.SHARED_SEEN, event] != at.ABSENT
-            if shows_pages and (n_shared != first or not shows_row(arena, start, length, n_shared, scratch)):
+            told_length = first if last_in_tree != at.UNKNOWN else 0
+            is_whole = table[at.ACTION, event] == at.AN_INSERT
+            if table[at.SHARED_SEEN, event] != at.ABSENT and (
+                n_shared > first
+                or (is_whole and n_shared < first)
+                or not shows_row(arena, start, length, n_shared, is_whole, scratch)
+            ):
                 return False
             pin(arena, start, tree_end, first, 1, pages, journal, counts)
             tree_end = first
@@ -218,7 +229,7 @@ def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, sta
             pin(arena, start, 0, min(tree_end, length), -1, pages, journal, counts)
             row, length, tree_end = at.NO_ROW, 0, 0
         n += 1
-    names_a_prefix = table[at.PREFIX_ID_SEEN, event] != at.ABSENT
+    names_a_prefix = told != at.ABSENT
     if taken != n_alloc or taken != n_window or ((n_shared > 0 or names_a_prefix) and not takes_over):
         return False
     if with_row and row != at.NO_ROW and table[at.ROW_SEEN, event] != row:
@@ -228,6 +239,9 @@ def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, sta
     if followed and not lists_marked_windows(events, event, windows, window_freed, journal, counts):
         return False
     settle_row(ledger, row, length, tree_end, state)
+    if names_a_prefix and told_length > 0:
+        state.prefix_lengths[told] = told_length
+        tables[ledger, at.TOLD_LENGTH], tables[ledger, at.TOLD_ID] = told_length, told
     return True
 
 

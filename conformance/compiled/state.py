@@ -107,13 +107,15 @@ class State:
         self.ledgers: Array = np.zeros((64, len(at.FIELDS)), np.int64)
         self.tables: Array = _no_tables(64)
         self.prefixes: Array = np.zeros(1024, np.int32)
+        self.prefix_lengths: Array = np.zeros(1024, np.int32)
         self.arena: Array = np.zeros(1024, np.int32)
         self.pages: Array = np.zeros((7, pool_pages + 1), np.int32)
         self.windows: Array = np.zeros((2, window_pages + 1), np.int32)
         self.users: Array = np.zeros(64, np.int32)
         self.launched: Array = np.zeros(64, np.int64)
         self.given_up: Array = np.zeros(pool_pages + 1 if d.overlap else 1, np.int64)
-        self.turns: Array = np.zeros((64, 8), np.int64)
+        self.window_given_up: Array = np.zeros(window_pages + 1 if d.overlap else 1, np.int64)
+        self.turns: Array = np.zeros((64, 9), np.int64)
         self._known_turns = 0
         self.counts: Array = np.zeros(at.COUNTS, np.int64)
         self.counts[at.FREE_COUNT], self.counts[at.WINDOW_FREE_COUNT] = pool_pages, window_pages
@@ -146,6 +148,7 @@ class State:
         prefixes = int(events.arrays.table[at.PREFIX_ID_SEEN, : len(events)].max(initial=0)) + 1
         if len(self.prefixes) < prefixes <= MOST_PREFIXES:
             self.prefixes = _grown(self.prefixes, 2 * prefixes)
+            self.prefix_lengths = _grown(self.prefix_lengths, 2 * prefixes)
         longest = events.longest_list
         if longest > self.scratch.shape[1]:
             self.scratch = np.zeros((3, longest), np.int32)
@@ -217,6 +220,8 @@ class State:
         replayer.elsewhere = {turn for turn, n in self.names.turns.items() if elsewhere[n]}
         replayer.late = {turn: late[n] for turn, n in self.names.turns.items() if late[n]}
         asked = turns[:, at.ASKED].tolist()
+        came = turns[:, at.CAME].tolist()
+        replayer.came = {turn: came[n] - 1 for turn, n in self.names.turns.items() if came[n]}
         replayer.asked = {turn: asked[n] - 1 for turn, n in self.names.turns.items() if asked[n]}
         ended = np.flatnonzero(self.tables[:, at.ENDED_IN] != at.NEVER_ENDED).tolist()
         steps = self.tables[:, at.ENDED_IN]
@@ -254,13 +259,17 @@ class State:
         names, was_before = list(self.names.turns), self.turns[:, at.LAUNCHED_BEFORE].tolist()
         launches = {names[n]: (last, was_before[n]) for n, last in _nonzero(self.turns[:, at.LAUNCHED])}
         awaited = {names[n]: launches[names[n]][0] for n, _ in _nonzero(self.turns[:, at.IS_AWAITED])}
-        return BatchInFlight(None if step == at.ABSENT else step, first, before, rows, pages, awaited, launches)
+        windows = {window: number for window, number in _nonzero(self.window_given_up) if number >= before}
+        step = None if step == at.ABSENT else step
+        return BatchInFlight(step, first, before, rows, pages, awaited, launches, windows)
 
     def _take_back_batch(self, batch: BatchInFlight) -> None:
         self.counts[at.BATCH_STEP] = at.ABSENT if batch.step is None else batch.step
         self.counts[at.BATCH_FIRST], self.counts[at.BATCH_BEFORE] = batch.first, batch.before
-        self.counts[at.LAST_GIVEN_UP] = max(batch.pages.values(), default=0)
-        self.launched[:], self.given_up[:] = 0, 0
+        self.counts[at.LAST_GIVEN_UP] = max((*batch.pages.values(), *batch.windows.values()), default=0)
+        self.launched[:], self.given_up[:], self.window_given_up[:] = 0, 0, 0
+        for window, number in batch.windows.items():
+            self.window_given_up[window] = number
         for row, number in batch.rows.items():
             self.launched[row] = number
         for page, number in batch.pages.items():
@@ -284,6 +293,11 @@ class State:
         in_tree = np.flatnonzero((self.pages[at.OWNER] == at.OWNED_BY_TREE) & (self.pages[at.ABOVE] != UNKNOWN))
         above = dict(zip(in_tree.tolist(), self.pages[at.ABOVE, in_tree].tolist(), strict=True))
         book.prefixes.set_known(above, dict(_nonzero(self.pages[at.PREFIX_ID])))
+        book.prefixes.lengths = dict(_nonzero(self.prefix_lengths))
+        book.prefixes.told = {
+            self.names.keys[n]: (length, int(self.tables[n, at.TOLD_ID]))
+            for n, length in _nonzero(self.tables[:, at.TOLD_LENGTH])
+        }
         in_rows = np.flatnonzero(self.tables[:, at.ROW] != at.NO_ROW).tolist()
         in_rows.sort(key=lambda n: self.tables[n, at.TOUCHED])
         book._tables = {self.names.keys[n]: self._table(n) for n in in_rows}
@@ -307,16 +321,23 @@ class State:
         owners = (owner for owner in book._counts if owner not in (FREE, TREE))
         if any(
             key not in names.ledgers
-            for key in (*replayer.ledgers, *replayer.of_turn.values(), *replayer.ended_in, *replayer.excused)
+            for key in (
+                *replayer.ledgers,
+                *replayer.of_turn.values(),
+                *replayer.ended_in,
+                *replayer.excused,
+                *book.prefixes.told,
+            )
         ):
             return False
         if any(key not in names.ledgers for key in (*owners, *book._tables)):
             return False  # a state that was read from a file may say anything
-        if any(steps >= LARGEST_NUMBER for steps in (*replayer.late.values(), *replayer.asked.values())):
+        counted = (replayer.late, replayer.asked, replayer.came)
+        if any(number >= LARGEST_NUMBER for numbers in counted for number in numbers.values()):
             return False
         launched = {*replayer.batch.awaited, *replayer.batch.launches}
         if (
-            not {*replayer.of_turn, *replayer.elsewhere, *replayer.late, *replayer.asked, *launched}
+            not {*replayer.of_turn, *replayer.elsewhere, *replayer.late, *replayer.asked, *replayer.came, *launched}
             <= names.turns.keys()
         ):
             return False
@@ -326,7 +347,9 @@ class State:
             self.ledgers[names.ledgers[key]] = [int(getattr(ledger, f.name)) for f in FIELDS]
         for key, step in replayer.ended_in.items():
             self.tables[names.ledgers[key], at.ENDED_IN] = at.ABSENT if step is None else step
-        self.turns[:, [at.LEDGER_OF, at.ELSEWHERE, at.LATE, at.ASKED]] = 0
+        self.turns[:, [at.LEDGER_OF, at.ELSEWHERE, at.LATE, at.ASKED, at.CAME]] = 0
+        for turn, tokens in replayer.came.items():
+            self.turns[names.turns[turn], at.CAME] = tokens + 1
         for turn, key in replayer.of_turn.items():
             self.turns[names.turns[turn], at.LEDGER_OF] = names.ledgers[key] + 1
         for turn in replayer.elsewhere:
@@ -377,11 +400,18 @@ class State:
             self.pages[at.BEHIND_IT, above] += above != ROOT
         for page, told in book.prefixes.ids():
             self.pages[at.PREFIX_ID, page] = told
-        largest = max((told for _, told in book.prefixes.ids() if told < MOST_PREFIXES), default=0)
+        largest = max((told for told in book.prefixes.lengths if told < MOST_PREFIXES), default=0)
         self.prefixes = np.zeros(max(2 * largest, len(self.prefixes)), np.int32)
+        self.prefix_lengths = np.zeros(len(self.prefixes), np.int32)
         for page, told in book.prefixes.ids():
             if told < len(self.prefixes):
                 self.prefixes[told] = page
+        for told, length in book.prefixes.lengths.items():
+            if told < len(self.prefix_lengths):
+                self.prefix_lengths[told] = length
+        for key, (length, told) in book.prefixes.told.items():
+            self.tables[ledgers[key], [at.TOLD_LENGTH, at.TOLD_ID]] = length, told
+        self.counts[at.ROWS_IN_USE] = len(book._tables)
         has_window = self.pages[at.WINDOW_OF, 1:] != 0
         in_tree = self.pages[at.OWNER, 1:] == at.OWNED_BY_TREE
         self.counts[at.FREE_COUNT], self.counts[at.TREE_COUNT] = book.count(FREE), book.count(TREE)
@@ -445,6 +475,6 @@ def _grown(array: Array, size: int) -> Array:
 
 
 def _no_tables(size: int) -> Array:
-    tables: Array = np.zeros((size, 12), np.int64)
+    tables: Array = np.zeros((size, 14), np.int64)
     tables[:, at.ROW], tables[:, at.ENDED_IN], tables[:, at.EXERCISED] = at.NO_ROW, at.NEVER_ENDED, at.NOT_KNOWN
     return tables

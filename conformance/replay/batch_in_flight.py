@@ -14,7 +14,7 @@ from operator import itemgetter
 from kvproof.spec.batch import may_be_given
 from kvproof.spec.trace import Event
 
-GIVE_UP = ("finish", "abort", "retract", "insert")
+GIVE_UP = ("finish", "abort", "retract", "insert", "window")
 """Events at which a row may let go of pages that its step in flight uses."""
 OF_REUSE = "I6"
 """What a launch checks that takes pages which the batch before it may still use."""
@@ -54,6 +54,8 @@ class BatchInFlight:
     """Of turns whose last launch gives a token that is not known yet, that launch. A chunk may end without a result."""
     launches: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Of turns, the last launch and the one before it."""
+    windows: dict[int, int] = field(default_factory=dict)
+    """As `pages`, of pages of the window pool."""
 
     def begin_of(self, launch: Event) -> int:
         """The first launch of the batch that this launch belongs to."""
@@ -110,6 +112,11 @@ class BatchInFlight:
             if not may_be_given(used := self.pages[page], batch):
                 sentence = f"page {page} is handed out in step {launch.step}, whose batch still uses it"
                 yield Reused("I6", sentence, f"event {used - 1} let go of page {page} while its row was in this step")
+        for window in self.windows.keys() & set(launch.window_alloc):
+            if not may_be_given(used := self.windows[window], batch):
+                sentence = f"window page {window} is handed out in step {launch.step}, whose batch still uses it"
+                cause = f"event {used - 1} let go of window page {window} while its row was in this step"
+                yield Reused("I6", sentence, cause)
 
     def launch(self, launch: Event, *, gives_a_token: bool) -> None:
         """The turn is in the batch from here on."""
@@ -118,6 +125,7 @@ class BatchInFlight:
             self.before, self.first, self.step = self.first, number, launch.step
             self.rows = {}
             self.pages = {page: used for page, used in self.pages.items() if used >= self.before}
+            self.windows = {window: used for window, used in self.windows.items() if used >= self.before}
         if launch.turn is not None:
             self.launches[launch.turn] = number, self.launches.get(launch.turn, (0, 0))[0]
             self.awaited.pop(launch.turn, None)
@@ -130,6 +138,8 @@ class BatchInFlight:
         """The launch reads and writes the row, and nobody else the pages that it took."""
         for page in self.taken_over(launch):
             del self.pages[page]
+        for window in launch.window_alloc:
+            self.windows.pop(window, None)
         self.rows[row] = launch.seq + 1
 
     def know_results(self, row: int) -> None:
@@ -146,7 +156,8 @@ class BatchInFlight:
         if not overlap:
             self.launches.pop(turn or "", None)
 
-    def let_go(self, event: Event, row: int, pages: Iterable[int]) -> None:
-        """The turn on this row leaves, or gives its duplicates back. From here on others may be given its pages."""
+    def let_go(self, event: Event, row: int, pages: Iterable[int], windows: Iterable[int]) -> None:
+        """The turn on this row leaves, or gives some of them back. From here on others may be given its pages."""
         if row in self.rows and (event.free or event.action != "insert"):
             self.pages.update(dict.fromkeys(pages, event.seq + 1))
+            self.windows.update(dict.fromkeys(windows, event.seq + 1))

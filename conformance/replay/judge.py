@@ -160,6 +160,8 @@ def comparisons(d: Integers, outcome: Outcome, event: Event) -> list[Compared]:
     if action.of_another:  # the turn's own values are not those of the session's turn
         for name in TURN_FIELDS:
             after.pop(name, None)
+        if action.event == "match":  # it runs on no slot
+            after |= {"lent": d.false, "prefix_len": d.zero}
     shown = vars(event.after).items()
     compared: list[Compared] = [(name, before.get(name), after[name], seen) for name, seen in shown if name in after]
     compared.append(("admitted", None, _is_admitted(outcome), params.get("admitted")))
@@ -170,7 +172,7 @@ def comparisons(d: Integers, outcome: Outcome, event: Event) -> list[Compared]:
         compared.append(_at_most(d, "tokens", most_tokens(d), params.get("tokens")))
     elif action.event == "result" and "tokens" not in action.params:
         compared.append(("tokens", None, outcome.after.output_len - outcome.before.output_len, params.get("tokens")))
-    if action.event == "finish" and "finished_len" not in action.params:
+    if action.event in ENDS and "finished_len" not in action.params:
         compared.append(_at_most(d, "finished_len", outcome.before.output_len, params.get("finished_len")))
     if not action.of_another:
         known = outcome.before.origin_len + outcome.before.output_len

@@ -13,6 +13,7 @@ from typing import Any
 from kvproof.conformance.replay.judge import ENDS, SLOT_LENGTHS
 from kvproof.conformance.traces.columnar_schema import (
     ACTIONS,
+    FLAG_PARAMS,
     FLAGS_AFTER,
     LARGEST_NUMBER,
     NUMBERS_AFTER,
@@ -90,11 +91,12 @@ class Contrary:
 
 
 CONTRARIES = (
-    *(Contrary(f"after_{name}", OF_A_LEDGER, "after_slot_held", 0) for name in SLOT_LENGTHS),
+    *(Contrary(f"after_{name}", OF_A_LEDGER, "after_slot_held", held) for name in SLOT_LENGTHS for held in (0, None)),
     Contrary("param_dup_len", ENDS, "param_inserted", 0, lowest=1),
     *(Contrary(f"param_{name}", ("abort",), "param_inserted", None, lowest=1) for name in ("dup_len", "key_len")),
 )
-"""Lengths of a slot that is not held; what the tree had, or took, of a turn of which it took nothing."""
+"""Lengths of a slot that is not held, or of which that is not told; what the tree had, or took, of a turn of which it took
+nothing."""
 
 
 class Limits:
@@ -149,6 +151,9 @@ class Limits:
         for limit in self.lists:
             if getattr(event, limit.column) and (wrong := limit.broken_by(event.action, 0)):
                 yield wrong
+        for name in FLAG_PARAMS:
+            if not isinstance(event.params.get(name), bool | None):
+                yield f"{name} is {event.params[name]}: it is true or false"
         for name in event.params.keys() - PARAMS.keys():
             yield f"no event has a parameter {name!r}: valid are {', '.join(sorted(PARAMS))}"
         if event.cause is not None and not self.overlap:

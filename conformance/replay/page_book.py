@@ -64,8 +64,9 @@ class Moves:
 class PageBook:
     """Owners of all pages, the page tables of all rows in use, by ledger, the map to the window pool, the tree's prefixes."""
 
-    def __init__(self, pool_pages: int, d: Integers, window_pages: int = 0) -> None:
-        self.d = d
+    def __init__(self, pool_pages: int, d: Integers, window_pages: int = 0, rows: int | None = None) -> None:
+        """`rows`: how many there are; None: any number."""
+        self.d, self.rows = d, rows
         self.pool_pages = pool_pages
         self.window = WindowBook(window_pages)
         self.prefixes = PrefixTree()
@@ -247,6 +248,9 @@ class PageBook:
         user = self._users.get(event.row)
         if user is not None:
             moves.problems.append(Problem("I5", f"row {event.row} is handed out while {user} uses it"))
+        elif self.rows is not None and len(self._users) >= self.rows:
+            sentence = f"row {event.row} is handed out while all {self.rows} rows are in use"
+            moves.problems.append(Problem("I5", sentence))
         moves.table = RowTable(event.row)
 
     def _share(self, moves: Moves, pages: int, event: Event) -> None:
@@ -257,10 +261,10 @@ class PageBook:
             if (owner := self._now(moves, page)) != TREE:
                 sentence = f"shared page {page} belongs to {owner}"
                 moves.problems.append(Problem("I1", sentence, page, owner, f"{owner}, read by {moves.key}"))
-        self._show_path(moves, shared, event)
-        self._look_for_windows(moves, shared)
         if moves.table is not None:
             moves.table.pages, moves.table.tree_end = shared, pages
+        self._show_path(moves, shared, event)
+        self._look_for_windows(moves, shared)
 
     def _look_for_windows(self, moves: Moves, shared: list[int]) -> None:
         """The window of the token behind a shared prefix is there (SGLang #17061)."""
@@ -337,10 +341,14 @@ class PageBook:
                 before = kept or UNKNOWN
         moves.table.tree_end = insert.pages
         self._show_id(moves, before, event)
-        if event.action == "insert" and event.shared is not None:
-            self._compare_row(moves, event.shared, event.action)
-            if len(event.shared) != insert.pages:
-                sentence = f"the insert shows {len(event.shared)} pages of the tree, its row begins with {insert.pages}"
+        if event.shared is not None:
+            # Where a request ends, it may show less, and 0 for a page of which nothing is known.
+            is_whole = event.action == "insert"
+            own = moves.table.pages
+            known = event.shared if is_whole else [page or own[n] for n, page in enumerate(event.shared[:last])]
+            self._compare_row(moves, known, event.action)
+            if len(event.shared) > insert.pages or (is_whole and len(event.shared) < insert.pages):
+                sentence = f"the {event.action} shows {len(event.shared)} pages of the tree, its row begins with {insert.pages}"
                 moves.problems.append(Problem("I12", sentence))
 
     def _look_for_a_copy(self, moves: Moves, page: int, before: int) -> None:
@@ -401,8 +409,8 @@ class PageBook:
 
     def _show_id(self, moves: Moves, last: int, event: Event) -> None:
         """What the event tells of the tokens up to the last page of its row's prefix of the tree."""
-        told = event.params.get("prefix_id")
-        if wrong := self.prefixes.show_id(moves.prefixes, last, told):
+        told, length = event.params.get("prefix_id"), moves.table.tree_end if moves.table is not None else 0
+        if wrong := self.prefixes.show_id(moves.prefixes, last, told, length, moves.key):
             moves.problems.append(Problem("I12", f"the row's prefix is not the request's: {wrong}"))
 
     def _compare_row(self, moves: Moves, shown: Iterable[int], action: str) -> None:

@@ -23,6 +23,11 @@ def may_have_a_copy(behind: int, unplaced: int) -> bool:
     return behind > 0 or unplaced > 0
 
 
+def told_before(told: tuple[int, int] | None, length: int) -> int:
+    """The number that was told of the first so many pages of a turn; 0: none was."""
+    return told[1] if told is not None and told[0] == length else 0
+
+
 @dataclass
 class PrefixMoves:
     """What one event tells of the tree: which page continues which, and pages that took the place of others."""
@@ -33,6 +38,8 @@ class PrefixMoves:
     """Page that left the tree -> the page that stands there now; UNKNOWN: one of several."""
     ids: dict[int, int] = field(default_factory=dict)
     """Page -> the number of the prefix that ends with it."""
+    told: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Ledger -> how many pages its row shares with the tree, and their number."""
 
 
 class PrefixTree:
@@ -47,12 +54,16 @@ class PrefixTree:
         """Page of the tree -> the number of the prefix that ends with it, if an event told one."""
         self._pages: dict[int, int] = {}
         """The same, number -> page."""
+        self.lengths: dict[int, int] = {}
+        """Number -> how many pages a prefix with these tokens has, also of one that has left the tree."""
+        self.told: dict[str, tuple[int, int]] = {}
+        """Of the turn of a ledger: pages of its prefix, and their number, as an event told them last."""
 
     def copy(self) -> PrefixTree:
         """Another tree of the same state, which may go on by itself."""
         other = PrefixTree()
         other._above, other._behind, other._ids = self._above.copy(), self._behind.copy(), self._ids.copy()
-        other._pages = self._pages.copy()
+        other._pages, other.lengths, other.told = self._pages.copy(), self.lengths.copy(), self.told.copy()
         return other
 
     def known(self) -> Iterable[tuple[int, int]]:
@@ -88,17 +99,23 @@ class PrefixTree:
             self.add(moves, page, before)
         return ""
 
-    def show_id(self, moves: PrefixMoves, page: int, told: int | None) -> str:
-        """A row's prefix that ends with this page of the tree has this number; what is wrong with that, as a sentence."""
+    def show_id(self, moves: PrefixMoves, page: int, told: int | None, length: int, key: str) -> str:
+        """A row's prefix of so many pages, which ends with this page of the tree, has this number; what is wrong with that, as a
+        sentence."""
         if told is None or page == UNKNOWN:
             return ""
         if page == ROOT:
             return f"it has no page of the tree, and is number {told}"
+        if (known := self.lengths.get(told, length)) != length:
+            return f"number {told} is of a prefix of {known} pages, and the row's has {length}"
+        if not is_of_tokens(before := told_before(self.told.get(key), length), told):
+            return f"the first {length} pages of this turn were number {before} before, and are number {told} now"
         if (other := self._pages.get(told)) not in (None, page) and other not in moves.replaced:
             return f"number {told} is the prefix that ends with page {other} in the tree, and ends with page {page} in the row"
         if not is_of_tokens(self._ids.get(page, 0), told):
             return f"the prefix that ends with page {page} is number {self._ids[page]} in the tree, and number {told} in the row"
         moves.ids[page] = told
+        moves.told[key] = length, told
         return ""
 
     def add(self, moves: PrefixMoves, page: int, before: int) -> None:
@@ -128,6 +145,12 @@ class PrefixTree:
             self._put(page, above)
         self._ids.update(moves.ids)
         self._pages.update({told: page for page, told in moves.ids.items()})
+        self.told.update(moves.told)
+        self.lengths.update({told: length for length, told in moves.told.values()})
+
+    def forget(self, key: str) -> None:
+        """The turn of this ledger is over: the next one has other tokens."""
+        self.told.pop(key, None)
 
     def remove(self, page: int) -> None:
         """The page left the tree."""

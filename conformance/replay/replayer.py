@@ -107,7 +107,7 @@ class Replayer:
             tree=config.tree,
         )
         self.oracle = Oracle(self.d, ACTIONS if profile is None else profile.actions)
-        self.book = PageBook(config.pool_pages, self.d, config.window_pages)
+        self.book = PageBook(config.pool_pages, self.d, config.window_pages, config.rows)
         self.ledgers: dict[str, Ledger] = {}
         self.of_turn: dict[str, str] = {}
         self.elsewhere: set[str] = set()
@@ -115,6 +115,8 @@ class Replayer:
         self.ended_in: dict[str, int | None] = {}
         self.late: dict[str, int] = {}
         """Of turns, the launched steps whose results are not known and not awaited: so many may still come, and be dropped."""
+        self.came: dict[str, int] = {}
+        """Of turns that are not over, how many input tokens their session was shown."""
         self.asked: dict[str, int] = {}
         """Of turns whose abort was asked for, how many steps were launched since."""
         self.excused: dict[str, Excused] = {}
@@ -190,7 +192,11 @@ class Replayer:
             if wrong := self._from_nowhere(event, action):
                 invariants = {"I17": every_invariant()["I17"].statement}
                 return self._contradiction(line, event, wrong, key, invariants=invariants)
-            if wrong := (*self.limits.too_long_a_chunk(event, before), *self._wrong_launch(event, action, before)):
+            if wrong := (
+                *self.limits.too_long_a_chunk(event, before),
+                *self._wrong_launch(event, action, before),
+                *self._other_input(event, action),
+            ):
                 return self._contradiction(line, event, wrong, key)
             if reused := tuple(self._reused(event, judgement)):
                 return self._reuse(line, event, reused, key)
@@ -226,6 +232,8 @@ class Replayer:
         """A turn is of the session that it was created in, until it leaves that; what is wrong with it, as a sentence."""
         if event.turn is None and event.action not in OF_NO_TURN:
             return (f"it names no turn of {key}",)
+        if event.session is None and event.turn in self.elsewhere and key != own_ledger(event.turn or ""):
+            return (f"turn {event.turn} is no turn of {key} any more, or never was",)
         if event.session is None or event.turn is None or event.action == "create" or is_another:
             return ()
         whose = self.of_turn.get(event.turn)
@@ -250,6 +258,13 @@ class Replayer:
             pending = 0 if action.of_another else int(before.pending)
             if event.cause + 1 not in self.batch.in_flight(event.turn, pending + self.late.get(event.turn, 0)):
                 yield f"this is the late result of event {event.cause}, which launched no step of turn {event.turn} in flight"
+
+    def _other_input(self, event: Event, action: Action) -> Iterator[str]:
+        """A turn that its session refused goes on with the input that it came with."""
+        shown = event.params.get("origin_len" if event.action == "arrive" else "fill_len")
+        came = self.came.get(event.turn or "", shown)
+        if (event.action == "arrive" or (event.action == "match" and action.of_another)) and shown not in (None, came):
+            yield f"turn {event.turn} came with {came} tokens to its session, and here it has {shown}"
 
     def ledger_of(self, event: Event) -> str | None:
         """The ledger that an event was about which was judged; None: that of no session or request."""
@@ -280,8 +295,11 @@ class Replayer:
         if event.turn is not None:
             self._count_late(event.turn, event.action, judgement.outcome)
             self._count_asked(event.turn, event.action)
+            self._note_input(event.turn, event)
         if not judgement.outcome.action.of_another:
             self.passes.see(event, key, is_late=judgement.outcome.action.name in LATE_RESULTS)
+        if after.phase == NONE:
+            self.book.prefixes.forget(key)
         if after == pristine(self.d):
             self.ledgers.pop(key, None)
             self.passes.forget(key)
@@ -326,7 +344,10 @@ class Replayer:
         if is_known:
             self.batch.know_results(table.row)
         elif event.action in GIVE_UP:
-            self.batch.let_go(event, table.row, table.pages)
+            pages = table.pages if event.action != "window" else ()
+            behind = (self.book.window.of(page) for page in pages)
+            windows = event.window_free if event.action == "window" else [w for w in behind if w is not None]
+            self.batch.let_go(event, table.row, pages, windows)
 
     def _count_late(self, turn: str, event: str, outcome: Outcome) -> None:
         """A launch whose result the ledger does not await: of a turn that leaves, or of the chunk before the last one."""
@@ -341,6 +362,12 @@ class Replayer:
             self.late[turn] = left
         else:
             self.late.pop(turn, None)
+
+    def _note_input(self, turn: str, event: Event) -> None:
+        if event.action == "create":
+            self.came[turn] = event.params.get("origin_len") or 0
+        elif event.action in (*ENDS, "arrive"):
+            self.came.pop(turn, None)
 
     def _count_asked(self, turn: str, event: str) -> None:
         if event in ENDS:

@@ -35,6 +35,7 @@ def state_as_data(replayer: Replayer) -> Data:
         "ended_in": dict(replayer.ended_in),
         "late": dict(replayer.late),
         "asked": dict(replayer.asked),
+        "came": dict(replayer.came),
         # Absent in what an older kvproof wrote: then no row and no page is known to be of a batch in flight.
         "batch": _batch_as_data(replayer.batch),
         "excused": {key: list(vars(excused).values()) for key, excused in replayer.excused.items()},
@@ -46,6 +47,8 @@ def state_as_data(replayer: Replayer) -> Data:
         # Absent in what an older kvproof wrote: then nothing is known of the tree's pages but that they are the tree's.
         "prefixes": [list(pair) for pair in book.prefixes.known()],
         "prefix_ids": [list(pair) for pair in book.prefixes.ids()],
+        "prefix_lengths": [list(pair) for pair in book.prefixes.lengths.items()],
+        "prefixes_told": {key: list(told) for key, told in book.prefixes.told.items()},
         "windows": [list(pair) for pair in book.window._window_of.items()],
     }
 
@@ -58,6 +61,7 @@ def restore_state(replayer: Replayer, data: Data) -> None:
     replayer.ended_in = {str(k): None if step is None else whole_number(step) for k, step in data["ended_in"].items()}
     replayer.late = {str(turn): count(steps) for turn, steps in data["late"].items()}
     replayer.asked = {str(turn): count(steps) for turn, steps in data.get("asked", {}).items()}
+    replayer.came = {str(turn): count(tokens) for turn, tokens in data.get("came", {}).items()}
     replayer.batch = _batch(replayer, data.get("batch"))
     replayer.excused = {str(k): _excused(*of) for k, of in data.get("excused", {}).items()}
     replayer.passes = _passes(data.get("passes"))
@@ -65,7 +69,8 @@ def restore_state(replayer: Replayer, data: Data) -> None:
 
 
 def _batch_as_data(batch: BatchInFlight) -> Data:
-    return {**vars(batch), "rows": [*batch.rows.items()], "pages": [*batch.pages.items()]}
+    used = {name: [*getattr(batch, name).items()] for name in ("rows", "pages", "windows")}
+    return {**vars(batch), **used}
 
 
 def _batch(replayer: Replayer, data: Data | None) -> BatchInFlight:
@@ -77,7 +82,9 @@ def _batch(replayer: Replayer, data: Data | None) -> BatchInFlight:
     # Absent in what an older kvproof wrote: then nothing is known of what was launched.
     awaited = {str(turn): count(number) for turn, number in data.get("awaited", {}).items()}
     launches = {str(turn): (count(last), count(before)) for turn, (last, before) in data.get("launches", {}).items()}
-    return BatchInFlight(step, count(data["first"]), count(data["before"]), rows, pages, awaited, launches)
+    windows = {_window(replayer.book, window): count(number) for window, number in data.get("windows", ())}
+    first, before = count(data["first"]), count(data["before"])
+    return BatchInFlight(step, first, before, rows, pages, awaited, launches, windows)
 
 
 def _excused(seq: Any, fault: Any) -> Excused:
@@ -109,6 +116,9 @@ def _restore_book(book: PageBook, data: Data) -> None:
     book.window._window_of = {_page(book, page): _window(book, window) for page, window in data["windows"]}
     above = {_page(book, page): _above(book, before) for page, before in data.get("prefixes", ())}
     book.prefixes.set_known(above, {_page(book, page): _prefix_id(told) for page, told in data.get("prefix_ids", ())})
+    book.prefixes.lengths = {_prefix_id(told): count(length) for told, length in data.get("prefix_lengths", ())}
+    told = data.get("prefixes_told", {}).items()
+    book.prefixes.told = {str(key): (count(length), _prefix_id(number)) for key, (length, number) in told}
     book.window._behind = {window: page for page, window in book.window._window_of.items()}
 
 

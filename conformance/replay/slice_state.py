@@ -48,6 +48,7 @@ def state_before(
     state = state_as_data(replayer)
     state["of_turn"] = {turn: key for turn, key in state["of_turn"].items() if turn in kept}
     state["elsewhere"] = [turn for turn in state["elsewhere"] if turn in kept]
+    state["came"] = {turn: tokens for turn, tokens in state["came"].items() if turn in kept}
     state["late"] = {turn: steps for turn, steps in state["late"].items() if turn in kept}
     state["batch"]["launches"] = {turn: of for turn, of in state["batch"]["launches"].items() if turn in kept}
     state["ended_in"] = {key: step for key, step in state["ended_in"].items() if key in replayer.ledgers}

@@ -67,6 +67,10 @@ class WindowBook:
         """Whether a window page stands behind this page."""
         return page in self._window_of
 
+    def of(self, page: int) -> int | None:
+        """The window page that stands behind this page; None if none does."""
+        return self._window_of.get(page)
+
     def behind(self, window_page: int) -> int | None:
         """The full page that names this window page; None if none does."""
         return self._behind.get(window_page)

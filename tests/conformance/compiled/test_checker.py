@@ -211,13 +211,25 @@ def test_the_state_goes_over_and_comes_back(tmp_path: Path, judge: build.Judge, 
 def test_no_state_of_the_interpreted_checker_is_left_behind(small: Path) -> None:
     """What it remembers is in the arrays, too. With something new here, `state.py` and the loop have to follow."""
     replayer = Replayer(read_trace(small), [])
-    handed_over = {"ledgers", "of_turn", "elsewhere", "ended_in", "late", "asked", "batch", "passes", "book", "report"}
+    handed_over = {
+        "ledgers",
+        "of_turn",
+        "elsewhere",
+        "ended_in",
+        "late",
+        "came",
+        "asked",
+        "batch",
+        "passes",
+        "book",
+        "report",
+    }
     fixed = {"excused", "path", "known", "d", "oracle", "limits", "_counting"}
     assert set(vars(replayer)) == handed_over | fixed
     owned = {"_owners", "_tables", "_users", "_pins", "protected", "_counts", "window", "prefixes"}
-    assert set(vars(replayer.book)) == owned | {"d", "pool_pages"}
+    assert set(vars(replayer.book)) == owned | {"d", "pool_pages", "rows"}
     assert set(vars(replayer.book.window)) == {"_window_of", "_behind", "pool_pages"}
-    assert set(vars(replayer.book.prefixes)) == {"_above", "_behind", "_ids", "_pages"}
+    assert set(vars(replayer.book.prefixes)) == {"_above", "_behind", "_ids", "_pages", "lengths", "told"}
 
 
 def test_the_loop_run_by_python_gives_the_same(path: Path) -> None:

@@ -287,7 +287,7 @@ def test_pages_of_the_tree_are_read_by_the_step_too() -> None:
     """The turn ends, its prefix is evicted at once, and a launch of its own batch gets the page."""
     batch = BatchInFlight()
     put(batch, launch(0, 1, 3))
-    batch.let_go(leave(1, free=()), 3, [7, 8])
+    batch.let_go(leave(1, free=()), 3, [7, 8], [])
     assert [r.invariant for r in batch.reused_by(launch(2, 1, 4, 8), 4)] == ["I6"]
     assert not [*batch.reused_by(launch(2, 2, 4, 8), 4)]
 
@@ -295,24 +295,42 @@ def test_pages_of_the_tree_are_read_by_the_step_too() -> None:
 def test_duplicates_are_given_back_while_the_next_step_reads_them() -> None:
     batch = BatchInFlight()
     put(batch, launch(0, 1, 3))
-    batch.let_go(leave(1, "insert", free=()), 3, [7])
+    batch.let_go(leave(1, "insert", free=()), 3, [7], [])
     assert not batch.pages, "the row keeps its pages"
-    batch.let_go(leave(1, "insert"), 3, [7])
+    batch.let_go(leave(1, "insert"), 3, [7], [])
     assert [r.invariant for r in batch.reused_by(launch(2, 1, 4, 7), 4)] == ["I6"]
+
+
+def test_window_pages_are_read_by_the_step_too() -> None:
+    """Those of a turn that leaves, and those that leave the window of one that runs."""
+    batch = BatchInFlight()
+    put(batch, launch(0, 1, 3))
+    batch.let_go(leave(1), 3, [7], [5])
+    batch.let_go(leave(2, "window", free=()), 3, [], [6])
+    for window in (5, 6):
+        taken = launch(3, 1, 4, 9).model_copy(update={"window_alloc": (window,)})
+        assert [r.sentence for r in batch.reused_by(taken, 4)] == [
+            f"window page {window} is handed out in step 1, whose batch still uses it"
+        ]
+        assert not [*batch.reused_by(taken.model_copy(update={"step": 2}), 4)]
+    put(batch, launch(4, 2, 4, 9).model_copy(update={"window_alloc": (5,)}))
+    assert batch.windows == {6: 3}
+    put(batch, launch(5, 3, 5))
+    assert not batch.windows
 
 
 def test_a_known_result_ends_the_use() -> None:
     batch = BatchInFlight()
     put(batch, launch(0, 1, 3))
     batch.know_results(3)
-    batch.let_go(leave(1), 3, [7])
+    batch.let_go(leave(1), 3, [7], [])
     assert not [*batch.reused_by(launch(2, 1, 3, 7), 3)]
 
 
 def test_a_page_of_two_batches_before_is_forgotten() -> None:
     batch = BatchInFlight()
     put(batch, launch(0, 1, 3))
-    batch.let_go(leave(1), 3, [7, 8])
+    batch.let_go(leave(1), 3, [7, 8], [])
     put(batch, launch(2, 2, 4, 7))
     assert batch.pages == {8: 2}
     put(batch, launch(3, 3, 5))

@@ -26,7 +26,7 @@ Change = Callable[[Records], object]
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Right traces: without overlap, with a window pool, and with sessions that have several turns."""
     folder = tmp_path_factory.mktemp("recorded")
-    names = ("retract", "window", "many-sessions", "chunked", "deeper-match", "pressure", "storm")
+    names = ("abort-nth", "busy", "retract", "window", "many-sessions", "chunked", "deeper-match", "pressure", "storm")
     return {name: record_scenario(name, folder / f"{name}.jsonl", page_size=4).paths[0] for name in names}
 
 
@@ -74,6 +74,26 @@ def of_no_create(records: Records) -> None:
     next(r for r in records[1:-1] if r["action"] == "decode" and r.get("session"))["turn"] = "another"
 
 
+def of_a_turn_that_is_over(records: Records) -> None:
+    """The steps of a session's second turn are written as those of its first one, without their session."""
+    created = [r for r in records[1:-1] if r["action"] == "create"]
+    first, second = next((a, b) for a in created for b in created if b is not a and b["session"] == a["session"])
+    for record in records[records.index(second) + 1 : -1]:
+        if record.get("turn") == second["turn"]:
+            record["turn"] = first["turn"]
+            record.pop("session", None)
+
+
+def other_input(records: Records) -> None:
+    """A turn that its session refused goes on with another prompt."""
+    refused = next(r for r in records[1:-1] if r["action"] == "create" and not r["params"]["admitted"])
+    arrives = {"action": "arrive", "turn": refused["turn"], "params": {"origin_len": 5}, "after": {}}
+    place = records.index(refused) + 1
+    records.insert(place, {key: value for key, value in refused.items() if key != "session"} | arrives)
+    for seq, record in enumerate(records[1:-1]):
+        record["seq"] = seq
+
+
 def of_no_turn(records: Records) -> None:
     del next(r for r in records[1:-1] if r["action"] == "decode" and r.get("session"))["turn"]
 
@@ -92,7 +112,6 @@ def without_terms(records: Records) -> None:
 
 TERMS = dict.fromkeys(("available", "evictable", "protected", "session_held", "uncached"), 0)
 CONTRADICTIONS: dict[str, tuple[str, Change, str]] = {
-    "fewer rows": ("many-sessions", config(rows=1), r"row is 2, it must be between 0 and 1: the header says rows 1"),
     "a row outside": ("retract", each("row", lambda r: r.update(row=r["row"] + 99)), "row is 100, it must be"),
     "a row below": ("retract", each("row", lambda r: r.update(row=-1)), "row is -1, it must be"),
     "another pool's total": ("retract", more("terms", "total", 1), "the header says pool_pages"),
@@ -134,6 +153,9 @@ CONTRADICTIONS: dict[str, tuple[str, Change, str]] = {
     "a late result of a later event": ("retract", late_result_of_a_later_event, "which launched no step of turn"),
     "a turn of another session": ("many-sessions", of_another_session, "is of session"),
     "a step of no turn": ("many-sessions", of_no_turn, "it names no turn of session"),
+    "a step of a turn that is over": ("many-sessions", of_a_turn_that_is_over, "is no turn of session"),
+    "a refused turn with another input": ("busy", other_input, "tokens to its session, and here it has 5"),
+    "a number for a flag": ("retract", first("check", params={"busy": 0}), "busy is 0: it is true or false"),
     "a turn that was not created": ("many-sessions", of_no_create, "turn another was not created in session"),
 }
 
@@ -148,6 +170,11 @@ def own_check(ok: bool) -> Change:
 
 
 CONTRADICTIONS |= {
+    "lengths of a slot of which nothing is told": (
+        "many-sessions",
+        first("open", after={"slot_kv_allocated_len": 8}),
+        "after_slot_kv_allocated_len is 8 at an event 'open' without after_slot_held",
+    ),
     "lengths of a slot that is not held": (
         "many-sessions",
         with_slot_lengths,
@@ -213,6 +240,21 @@ def one_number_twice(records: Records) -> None:
     later["prefix_id"] = told[0]["prefix_id"]
 
 
+def of_another_row(records: Records) -> None:
+    """The last request that ends, of which the tree takes pages, shows another page than its row has."""
+    last = [r for r in records if r.get("action") == "finish" and r["params"].get("inserted")][-1]
+    last["shared"] = [1]
+
+
+def rows_but_one(records: Records) -> None:
+    """The row with the highest number is called 0, and the header says one row less."""
+    most = max(r["row"] for r in records if r.get("row"))
+    for record in records[1:]:
+        if record.get("row") == most:
+            record["row"] = 0
+    records[0]["config"]["rows"] = most - 1
+
+
 def copies_that_nobody_inserted(records: Records) -> None:
     """The first request that ends gives its own pages back as copies of the tree's. Later events are not looked at."""
     place, event = next((n, r) for n, r in enumerate(records) if r.get("action") == "finish" and "session" not in r)
@@ -257,7 +299,15 @@ TOLD_OF_THE_TREE = {
         "I12",
         "pages of the tree, its row begins with",
     ),
-    "one number for two prefixes": ("storm", one_number_twice, "I12", "is the prefix that ends with page"),
+    "one number for two prefixes": ("storm", one_number_twice, "I12", "is of a prefix of"),
+    "pages that a finish shows and its row has not": ("storm", of_another_row, "I12", "shows page 1 at position"),
+    "tokens that an abort gives and nobody made": (
+        "abort-nth",
+        params_of("abort", session=True, finished_len=1000),
+        "I14",
+        "finished_len",
+    ),
+    "more rows than there are": ("storm", rows_but_one, "I5", "is handed out while all"),
     "copies that nobody inserted": (
         "storm",
         copies_that_nobody_inserted,

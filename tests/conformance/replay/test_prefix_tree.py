@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from kvproof.conformance.replay.prefix_tree import PrefixMoves, PrefixTree, may_have_a_copy
 from kvproof.spec.tree import ROOT, UNKNOWN
 
@@ -76,9 +78,13 @@ def test_a_copy_goes_on_by_itself() -> None:
     assert tree.behind(1) == 1
 
 
-def told(tree: PrefixTree, page: int, number: int | None) -> str:
+OTHERS = itertools.count()
+
+
+def told(tree: PrefixTree, page: int, number: int | None, length: int = 1, turn: str | None = None) -> str:
+    """Of another turn each time, where none is named."""
     moves = PrefixMoves()
-    wrong = tree.show_id(moves, page, number)
+    wrong = tree.show_id(moves, page, number, length, turn or f"request {next(OTHERS)}")
     tree.commit(moves)
     return wrong
 
@@ -91,6 +97,25 @@ def test_all_that_is_told_of_one_prefix_agrees() -> None:
     assert told(tree, UNKNOWN, 5) == ""
     assert told(tree, ROOT, 5) == "it has no page of the tree, and is number 5"
     assert dict(tree.ids()) == {2: 77, 1: 78}
+
+
+def test_a_number_is_of_one_length_also_when_its_pages_have_left_the_tree() -> None:
+    tree = tree_of((1, 2), (3,))
+    assert told(tree, 2, 77, length=2) == ""
+    tree.remove(2)
+    assert told(tree, 3, 77) == "number 77 is of a prefix of 2 pages, and the row's has 1"
+
+
+def test_the_first_pages_of_a_turn_keep_their_number_until_it_is_over() -> None:
+    tree = tree_of((1,), (3,))
+    assert told(tree, 1, 77, turn="request r") == ""
+    assert (
+        told(tree, 3, 78, turn="request r")
+        == "the first 1 pages of this turn were number 77 before, and are number 78 now"
+    )
+    assert told(tree, 3, 79, length=2, turn="request r") == "", "of more pages nothing was told"
+    tree.forget("request r")
+    assert told(tree, 1, 77, turn="request r") == ""
 
 
 def test_one_number_is_of_one_path_at_a_time() -> None:
