@@ -138,3 +138,13 @@ def cause_whose_result_is_known(t: Trace) -> None:
 def cause_of_a_decode(t: Trace) -> None:
     """A launch is said to be the late result of an event: no rule reads it there."""
     t.all("decode")[9]["cause"] = 0
+
+
+@BATCHES.wrong("sglang 0.5.11 window", must="I6: no window page of its own batch")
+def window_page_taken_in_the_batch_that_uses_it(t: Trace) -> None:
+    """A real server's window page of a step in flight, taken by a request that joins the same batch; its other page is not."""
+    own, launch = _next_launch(t, _takes_a_page)
+    _join(t, own, launch)
+    freed = t.next_of_turn(own, *LEAVES)["free"]
+    never = {*range(1, t.config["pool_pages"] + 1)} - {page for e in t.events for page in e.get("alloc", ())}
+    t.rename_pages(dict(zip(freed, sorted(never), strict=False)), t.events[t.place(launch) :])

@@ -223,3 +223,13 @@ def verify_on_another_row(t: Trace) -> None:
 def window_of_another_row(t: Trace) -> None:
     """A window is evicted on the row of another request."""
     t.first("window", where=has("row"))["row"] += 1
+
+
+@ROWS.wrong("storm", must="I5: as many rows as the header says")
+def more_rows_than_there_are(t: Trace) -> None:
+    """The header says one row less than are used at once: the last one is another's page table."""
+    most = max(e["row"] for e in t.all(where=has("row")))
+    for event in t.events:
+        if event.get("row") == most:
+            event["row"] = 0
+    t.config["rows"] = most - 1

@@ -431,3 +431,31 @@ def cut_of_a_real_trace(t: Trace) -> None:
 def no_event_at_all(t: Trace) -> None:
     """A trace without an event: nothing was checked."""
     t.events = []
+
+
+def _as_another(t: Trace, turn: str, name: str) -> None:
+    """The steps of a session's turn are written as those of another one, and name no session."""
+    for event in t.events:
+        if event.get("turn") == turn and event["action"] != "create":
+            event["turn"] = name
+            event.pop("session", None)
+
+
+@EVENTS.wrong("sessions", must="turn of the session")
+def turn_of_an_ended_name(t: Trace) -> None:
+    """A session's turn is written under the name of the one before it, which is over: whose answer this is nobody can say."""
+    first, second = t.all("create", where=lambda e: e["session"] == t.first("create")["session"])[:2]
+    _as_another(t, second["turn"], first["turn"])
+
+
+@EVENTS.wrong("busy", must="a refused turn keeps its input")
+def refused_turn_arrives_with_another_input(t: Trace) -> None:
+    """A turn that its session refused is answered with the prompt of somebody else."""
+    refused = t.first("create", where=lambda e: not e["params"]["admitted"])
+    t.insert_after(refused, {"action": "arrive", "turn": refused["turn"], "params": {"origin_len": 5}, "after": {}})
+
+
+@EVENTS.wrong("aborts", must="I14: no more is kept than was generated")
+def abort_gives_more_than_was_made(t: Trace) -> None:
+    """The client of an aborted turn is said to have got a thousand tokens, of which most were never made."""
+    t.first("abort").setdefault("params", {})["finished_len"] = 1000

@@ -13,6 +13,7 @@ from referee.variants.ghosts import GHOSTS
 from referee.variants.harmless import HARMLESS
 from referee.variants.inserts import INSERTS
 from referee.variants.interrupted import INTERRUPTED
+from referee.variants.launches import LAUNCHES
 from referee.variants.memory_check import MEMORY_CHECK
 from referee.variants.other_events import OTHER_EVENTS
 from referee.variants.outputs import OUTPUTS
@@ -39,6 +40,7 @@ TOPICS = (
     ARRIVALS,
     ASSUMED,
     OTHER_EVENTS,
+    LAUNCHES,
     DECEITS,
     HARMLESS,
 )
