@@ -24,7 +24,7 @@ def may_have_a_copy(behind: int, unplaced: int) -> bool:
 
 
 def told_before(told: tuple[int, int] | None, length: int) -> int:
-    """The number that was told of the first so many pages of a turn; 0: none was."""
+    """The number of the first so many pages of a turn, as an event said before; 0: none did."""
     return told[1] if told is not None and told[0] == length else 0
 
 

@@ -260,7 +260,7 @@ class Replayer:
                 yield f"this is the late result of event {event.cause}, which launched no step of turn {event.turn} in flight"
 
     def _other_input(self, event: Event, action: Action) -> Iterator[str]:
-        """A turn that its session refused goes on with the input that it came with."""
+        """A turn that its session refused continues with the input that it came with."""
         shown = event.params.get("origin_len" if event.action == "arrive" else "fill_len")
         came = self.came.get(event.turn or "", shown)
         if (event.action == "arrive" or (event.action == "match" and action.of_another)) and shown not in (None, came):
