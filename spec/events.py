@@ -90,7 +90,7 @@ def _of_a_turn(d: Domain, event: str, before: Ledger, after: Ledger, step: Step,
     yield Condition("I18", is_as_asked, "a turn is what its client asked for: only a too long input is cut short")
     if event in ENDS:
         yield Condition("I15", d.every(after.phase == NONE), "a turn that finishes or is aborted is over")
-    else:
+    elif event != "close":  # which may abort at once
         leaves = d.every(before.pre_aborted, d.true if event == "match" else d.false)
         goes_on = d.some(before.phase == NONE, after.phase != NONE, leaves)
         yield Condition("I15", goes_on, "a turn is over where it finishes or is aborted, or leaves its session")

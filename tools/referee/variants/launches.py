@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from kvproof.spec.actions import Step
 from kvproof.spec.actions.release import release_row, release_slot
-from kvproof.spec.domain import Domain, floor_align, larger, minus
+from kvproof.spec.domain import Domain, Flag, floor_align, larger, minus
 from kvproof.spec.effects import End, EndSession, FreeWindow
 from kvproof.spec.state import NONE, PREFILL, Ledger, drop_slot, end_turn, is_live
 from referee.cases import Variants
@@ -36,11 +36,11 @@ def result_of_a_chunk_ends_the_turn(d: Domain, s: Ledger, p: SimpleNamespace) ->
     return dataclasses.replace(dropped(d, s), guards=built_in("chunk_result", d, s, p).guards)
 
 
-@LAUNCHES.wrong(
-    "open",
-    must="I15: a session that is opened was closed",
-    applies=lambda d, s: d.every(d.no(s.plain), s.phase == NONE),
-)
+def of_an_idle_session(d: Domain, s: Ledger) -> Flag:
+    return d.every(d.no(s.plain), s.phase == NONE)
+
+
+@LAUNCHES.wrong("open", must="I15: a session that is opened was closed", applies=of_an_idle_session)
 def open_wipes_an_open_session(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A client that opens its session again loses the KV and the history of it."""
     released, effects = release_slot(d, s, s.slot_kv_allocated_len)
