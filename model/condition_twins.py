@@ -59,6 +59,7 @@ ENDS_OR_WAITS = "a session that is closed ends, or waits for its turn"
 EVERY_POSITION = "every position that a round may write has a page"
 KEEPS = "a session keeps the input and what the client was given"
 KNOWN_TOKENS = "the tree takes pages of tokens that are known"
+LAUNCHED = "a prefill is launched, and with overlap the result of its chunk comes later"
 OPENED = "a session that is opened was closed, and is open"
 OVER = "a turn is over where it finishes or is aborted, or leaves its session"
 PAID = "a retract is paid for with a token since the turn's prefill"
@@ -483,17 +484,17 @@ def open_changes_nothing(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return Step(s)
 
 
-@twin("extend", "I18", "a prefill is launched, and with overlap the result of its chunk comes later")
+@twin("extend", "I18", LAUNCHED)
 def chunks_are_counted_once(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return _where(but_after(_right("extend", d, s, p), pending=1), d.no(p.last), d.overlap)
 
 
-@twin("extend", "I18", "a prefill is launched, and with overlap the result of its chunk comes later")
+@twin("extend", "I18", LAUNCHED)
 def result_of_a_chunk_comes_late_without_overlap(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return _where(but_after(_right("extend", d, s, p), pending=s.pending + 1), d.no(p.last), d.no(d.overlap))
 
 
-@twin("extend", "I18", "a prefill is launched, and with overlap the result of its chunk comes later")
+@twin("extend", "I18", LAUNCHED)
 def last_chunk_is_not_launched(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return _where(but_after(_right("extend", d, s, p), pending=0), p.last)
 

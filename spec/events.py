@@ -34,7 +34,9 @@ Given = Mapping[str, Any]
 
 ADMITS = ("create", "arrive")
 ENDS = ("finish", "abort")
+"""Events after which a turn is over."""
 LEAVES = (*ENDS, "retract")
+"""Events after which a turn no longer runs. The results of its steps in flight come late, if at all."""
 REFUSED = ("I15", "a turn that is refused changes nothing")
 LATE = ("I17", "a result that comes too late changes nothing")
 FALLS_BACK = (*ADMITS, "extend", "decode", "retract")

@@ -8,7 +8,7 @@ from kvproof.conformance.replay.batch_in_flight import GIVE_UP, OF_REUSE
 from kvproof.conformance.replay.compared_fields import BUSY as SHOWN_BUSY
 from kvproof.conformance.replay.compared_fields import SHOWN, STEP, TERMS
 from kvproof.conformance.replay.coverage import COUNTED, OF_A_CHECK, OF_EVICTED_PAGES, OF_EVICTED_WINDOW_PAGES
-from kvproof.conformance.replay.judge import LATE_RESULTS, LEAVES, OF_NO_TURN, WITH_ROW
+from kvproof.conformance.replay.judge import LATE_RESULTS, OF_NO_TURN, WITH_ROW
 from kvproof.conformance.replay.limits import AFTER, OF_A_LEDGER
 from kvproof.conformance.replay.passes import (
     ADMITS_OR_GIVES_BACK,
@@ -46,6 +46,7 @@ from kvproof.spec.effects import (
     Unlock,
     Write,
 )
+from kvproof.spec.events import LEAVES
 from kvproof.spec.state import FIELD_NAMES, NONE, PREFILL, RUNNING, WAITING
 from kvproof.spec.tree import ROOT as ROOT
 from kvproof.spec.tree import UNKNOWN as UNKNOWN
@@ -112,7 +113,7 @@ class StateArrays(NamedTuple):
     given_up: Array
     """int64[pool pages + 1], with overlap: the event at which a row let go of the page while its step ran (0: none did)."""
     window_given_up: Array
-    """int64[window pages + 1], with overlap: the same of the window pool."""
+    """int64[window pages + 1], with overlap: of the window pool, the event at which a row let go of the page."""
     turns: Array
     """int64[turns, 9]: its own ledger, the ledger that its events are about + 1 (0: none yet), whether it was refused
     or is over, how many results may come late, 1 + how many of its steps were launched since its abort was asked for

@@ -20,15 +20,12 @@ from kvproof.spec.actions import Action
 from kvproof.spec.batch import LAUNCHES
 from kvproof.spec.domain import Domain, larger, smaller
 from kvproof.spec.effects import Report, most_tokens
+from kvproof.spec.events import ENDS
 from kvproof.spec.state import FIELDS, GHOSTS, WAITING, Ledger
 from kvproof.spec.trace import Event
 
-ENDS = ("finish", "abort")
-"""Events after which a turn is over."""
 OF_NO_TURN = ("open", "close")
 """Events of a session alone."""
-LEAVES = (*ENDS, "retract")
-"""Events after which a turn no longer runs. The results of its steps in flight come late, if at all."""
 LATE_RESULTS = ("late_result", "result_of_ended")
 """Rules of a result that comes for a turn which no longer runs."""
 # Events that always name the row of their turn.

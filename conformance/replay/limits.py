@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kvproof.conformance.replay.judge import ENDS, SLOT_LENGTHS
+from kvproof.conformance.replay.judge import SLOT_LENGTHS
 from kvproof.conformance.traces.columnar_schema import (
     ACTIONS,
     FLAG_PARAMS,
@@ -18,6 +18,7 @@ from kvproof.conformance.traces.columnar_schema import (
     LARGEST_NUMBER,
     NUMBERS_AFTER,
 )
+from kvproof.spec.events import ENDS
 from kvproof.spec.state import Ledger
 from kvproof.spec.trace import Config, Event
 

@@ -21,9 +21,7 @@ from kvproof.conformance.replay.fault_diagnosis import (
     faults_behind_retracts,
 )
 from kvproof.conformance.replay.judge import (
-    ENDS,
     LATE_RESULTS,
-    LEAVES,
     OF_NO_TURN,
     Difference,
     Judgement,
@@ -45,6 +43,7 @@ from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle, Outcome
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.batch import LAUNCHES
+from kvproof.spec.events import ENDS, LEAVES
 from kvproof.spec.faults import FAULTS, Fault
 from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.machine import every_invariant

@@ -80,6 +80,7 @@ class Module:
     """Functions whose bodies were looked at since `Sources.begin`."""
     facts: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     """What was asked of other text since then (`fact`), with the answers."""
+    _digests: dict[ast.FunctionDef, str] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -315,10 +316,6 @@ class Module:
         if function not in self._digests:
             self._digests[function] = sha256("\n".join(self.lines[function.lineno - 1 : function.end_lineno]))
         return self._digests[function]
-
-    @cached_property
-    def _digests(self) -> dict[ast.FunctionDef, str]:
-        return {}
 
     @cached_property
     def lines(self) -> list[str]:

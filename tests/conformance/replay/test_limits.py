@@ -233,11 +233,17 @@ def fewer_shared(records: Records) -> None:
     next(r for r in records if r.get("action") == "insert" and len(r.get("shared", ())) > 1)["shared"].pop()
 
 
-def one_number_twice(records: Records) -> None:
-    """Two requests with different prompts, and one number for both prefixes."""
-    told = [r["params"] for r in records if r.get("action") == "insert" and r["params"].get("prefix_id")]
-    later = next(params for params in told if params["prefix_id"] != told[0]["prefix_id"])
-    later["prefix_id"] = told[0]["prefix_id"]
+def one_number_twice(*, as_long: bool) -> Change:
+    """Two requests with different prompts, and one number for both prefixes. `as_long`: they have as many pages."""
+
+    def change(records: Records) -> None:
+        told = [r for r in records if r.get("action") == "insert" and r["params"].get("prefix_id")]
+        number = told[0]["params"]["prefix_id"]
+        others = (r for r in told if r["params"]["prefix_id"] != number)
+        later = next(r for r in others if (len(r["shared"]) == len(told[0]["shared"])) is as_long)
+        later["params"]["prefix_id"] = number
+
+    return change
 
 
 def of_another_row(records: Records) -> None:
@@ -299,7 +305,13 @@ TOLD_OF_THE_TREE = {
         "I12",
         "pages of the tree, its row begins with",
     ),
-    "one number for two prefixes": ("storm", one_number_twice, "I12", "is of a prefix of"),
+    "one number for two prefixes": (
+        "storm",
+        one_number_twice(as_long=True),
+        "I12",
+        "is the prefix that ends with page",
+    ),
+    "one number for two lengths": ("storm", one_number_twice(as_long=False), "I12", "is of a prefix of"),
     "pages that a finish shows and its row has not": ("storm", of_another_row, "I12", "shows page 1 at position"),
     "tokens that an abort gives and nobody made": (
         "abort-nth",

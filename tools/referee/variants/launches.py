@@ -108,10 +108,8 @@ def round_behind_the_row(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return with_guard(right, "what is accepted fits", right.after.kv_allocated_len <= d.row_width)
 
 
-@LAUNCHES.wrong("decode", must="I9: the window of the token that runs")
-def decode_evicts_up_to_its_end(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """A step evicts what the token behind it does not read: its own token does."""
-    right = built_in("decode", d, s, p)
+def evicting(d: Domain, s: Ledger, right: Step) -> Step:
+    """The step evicts what the token behind it does not read."""
     cursor = larger(d, s.swa_evicted_seqlen, s.cache_protected_len)
     moved = larger(d, cursor, floor_align(d, minus(d, right.after.kv_committed_len, d.window)))
     first, last = d.where(d.windowed, d.ceil_pages(cursor), 0), d.where(d.windowed, d.floor_pages(moved), 0)
@@ -119,12 +117,13 @@ def decode_evicts_up_to_its_end(d: Domain, s: Ledger, p: SimpleNamespace) -> Ste
     return with_fields(with_effects(right, FreeWindow(first, last)), swa_evicted_seqlen=after)
 
 
+@LAUNCHES.wrong("decode", must="I9: the window of the token that runs")
+def decode_evicts_up_to_its_end(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A step evicts what the token behind it does not read: its own token does."""
+    return evicting(d, s, built_in("decode", d, s, p))
+
+
 @LAUNCHES.wrong("extend", must="I9: the window of the token that runs")
 def chunk_evicts_up_to_its_end(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A chunk evicts what the token behind it does not read: its own first tokens do."""
-    right = built_in("extend", d, s, p)
-    cursor = larger(d, s.swa_evicted_seqlen, s.cache_protected_len)
-    moved = larger(d, cursor, floor_align(d, minus(d, p.seq_len, d.window)))
-    first, last = d.where(d.windowed, d.ceil_pages(cursor), 0), d.where(d.windowed, d.floor_pages(moved), 0)
-    after = d.where(d.windowed, moved, s.swa_evicted_seqlen)
-    return with_fields(with_effects(right, FreeWindow(first, last)), swa_evicted_seqlen=after)
+    return evicting(d, s, built_in("extend", d, s, p))
