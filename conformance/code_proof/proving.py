@@ -1,7 +1,7 @@
 """All functions of a target: each in a process with bounds, or as it was found out before.
 
 The code is not executed, but what it makes the interpreter and the solver do is up to whoever wrote it. So a process that takes
-too much memory or time is ended, and its function has no verdict.
+too much memory or time, or opens a socket, is ended, and its function has no verdict.
 """
 
 from __future__ import annotations
@@ -163,6 +163,7 @@ def _serve(connection: Connection, target: Target, profile: str | None, runs: bo
     """Answers the empty name with all names, and each name with its finding: a kept one that still holds, or a new one."""
     gc.freeze()
     gc.set_threshold(MOST_NEW_OBJECTS)
+    sys.addaudithook(_refuse_network)
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     sys.setrecursionlimit(DEEPEST_PYTHON)
     sources, rules = Sources(target.tree), PROFILES[profile] if profile is not None else None
@@ -176,6 +177,11 @@ def _serve(connection: Connection, target: Target, profile: str | None, runs: bo
             why = str(error) if isinstance(error, NotUnderstoodError) else f"{type(error).__name__}: {error}"
             found = Answer(_without_verdict(name, why), {}) if name else why
         connection.send(found)
+
+
+def _refuse_network(event: str, arguments: tuple[object, ...]) -> None:
+    if event.startswith("socket."):
+        raise PermissionError(f"a proof of code has no network: {event}")
 
 
 def _answer(sources: Sources, rules: Profile | None, name: str, kept: list[Answer], runs: SmallRuns | None) -> Answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import time
 from pathlib import Path
 
@@ -71,6 +72,17 @@ def test_a_warm_proof_asks_for_what_changed_alone(tmp_path: Path, monkeypatch: p
     assert names_asked() == set()
     assert names_asked(*A_FREE_THAT_STARTS_IN_A_PAGE) == {"finish"}
     assert names_asked("class StreamingSession:", "class StreamingSession:\n    # a line more\n") == set()
+
+
+def test_a_process_that_proves_opens_no_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(sources: Sources, profile: object, name: str, runs: object) -> Finding:
+        socket.socket().close()
+        return Finding(name, name, None, None, PROVED)
+
+    monkeypatch.setattr(proving, "find", find)
+    monkeypatch.setattr(proving, "names_of", lambda *_: ["finish"])
+    [found] = findings(write_sglang(tmp_path))
+    assert (found.verdict, found.open) == (NOT_UNDERSTOOD, (proving.NO_ANSWER,))
 
 
 def test_a_finding_that_is_found_again_names_the_lines_of_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
