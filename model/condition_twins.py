@@ -528,7 +528,8 @@ def tree_takes_what_never_ran(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 @twin("finish_plain", "I8", KNOWN_TOKENS)
 def tree_takes_a_token_that_nobody_knows(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    return _where(_right("finish_plain", d, s, p), s.phase == RUNNING, s.pending == 2, d.overlap)
+    step = with_parts(_right("finish_plain", d, s, p), Insert, when=d.true)
+    return _where(step, s.phase == RUNNING, s.pending == 2, d.overlap)
 
 
 @twin("finish_plain", "I12", "a chunk cache takes nothing")
@@ -539,20 +540,26 @@ def chunk_cache_takes_pages(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 @twin("verify", "I3", "no page is taken behind the end of the row")
 def round_takes_pages_behind_the_row(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     end = s.kv_committed_len + d.drafts + d.one
-    return _takes_to(d, s, p, d.ceil_pages(end), d.row_width < end)
+    return _takes_to(d, s, p, d.ceil_pages(end), d.every(end == d.row_width + d.one, one_page(d) == d.one))
 
 
-def _with_eviction(d: Domain, step: Step, s: Ledger, first: Length) -> Step:
+def _evicts(d: Domain, step: Step, s: Ledger, first: Length, *where: Flag) -> Step:
     """One page more is evicted than the first token that runs can spare."""
     last = d.floor_pages(minus(d, first, d.window)) + 1
-    return _where(_and(step, FreeWindow(s.window_start, last)), d.windowed, s.window_start < last, d.window < first)
+    states = (d.windowed, one_page(d) <= d.window, d.window < first, s.window_start < last)
+    return _where(_and(step, FreeWindow(s.window_start, last)), *states, *where)
 
 
 @twin("decode", "I9", READS)
 def decode_evicts_what_it_reads(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    return _with_eviction(d, _right("decode", d, s, p), s, s.kv_committed_len)
+    return _evicts(d, _right("decode", d, s, p), s, s.kv_committed_len)
+
+
+@twin("verify", "I9", READS)
+def round_evicts_what_it_reads(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _evicts(d, _right("verify", d, s, p), s, s.kv_committed_len)
 
 
 @twin("extend", "I9", READS)
 def chunk_evicts_what_it_reads(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    return _with_eviction(d, _right("extend", d, s, p), s, s.prefix_len)
+    return _evicts(d, _right("extend", d, s, p), s, s.prefix_len, s.prefix_len + one_page(d) <= s.kv_committed_len)

@@ -19,7 +19,6 @@ from kvproof.spec.effects import (
     Begin,
     Condition,
     EndSession,
-    FreeWindow,
     Insert,
     Report,
     Succeed,
@@ -161,8 +160,8 @@ def _of_its_tokens(
         late = implies(d, d.no(is_live(d, before)), _same(d, before, after))
         yield Condition(LATE[0], late, LATE[1])
     if event in LEAVES:
-        may_be_used = d.every(_does_not_run(d, before), after.slot_held)
-        kept = implies(d, may_be_used, after.kv_valid <= fill_len(before) - d.one)
+        is_kept = d.every(_last_is_unknown(d, before), after.slot_held)
+        kept = implies(d, is_kept, after.kv_valid <= fill_len(before) - d.one)
         yield Condition("I8", kept, "a step that was prepared and does not run leaves no KV")
     computed = before.kv_valid + (d.one if event == "decode" else given.get("tokens", d.zero))
     most = given["seq_len"] if event == "extend" else computed
@@ -182,18 +181,15 @@ def _of_its_pages(
         had = insert.duplicates == d.floor_pages(given["dup_len"]) if "dup_len" in given else d.false
         yield Condition("I16", implies(d, insert.when, had), "every copy of what the tree has is freed")
         yield Condition("I12", implies(d, insert.when, d.tree), "a chunk cache takes nothing")
-        known = d.where(_does_not_run(d, before), fill_len(before) - d.one, fill_len(before))
+        known = d.where(_last_is_unknown(d, before), fill_len(before) - d.one, fill_len(before))
         are_known = implies(d, insert.when, d.tokens(insert.pages) <= known)
         yield Condition("I8", are_known, "the tree takes pages of tokens that are known")
     for taken in _some(step, Take):
-        fits = implies(d, taken.first < taken.last, taken.last <= d.ceil_pages(d.row_width))
-        yield Condition("I3", fits, "no page is taken behind the end of the row")
+        yield Condition("I3", taken.last <= d.ceil_pages(d.row_width), "no page is taken behind the end of the row")
     if event in (*LAUNCHES, "verify"):
         first = before.prefix_len if event == "extend" else before.kv_committed_len
-        read = (
-            d.some(free.last <= free.first, d.tokens(free.last) + d.window <= first) for free in _some(step, FreeWindow)
-        )
-        yield Condition("I9", d.every(d.true, *read), "what runs keeps the window of its first token")
+        kept = d.some(after.window_start == before.window_start, d.tokens(after.window_start) + d.window <= first)
+        yield Condition("I9", kept, "what runs keeps the window of its first token")
     if "inserted" in given:
         inserted = d.some(d.false, *(insert.when for insert in _some(step, Insert)))
         yield Condition("I16", inserted == given["inserted"], "the tree takes pages where the event says so")
@@ -208,9 +204,10 @@ def _of_its_pages(
         yield Condition("I1", has_pages, "every position that a round may write has a page")
 
 
-def _does_not_run(d: Domain, before: Ledger) -> Flag:
-    """Without overlap a step that was prepared for a turn does not run if the turn leaves: what it claimed has no KV."""
-    return d.every(d.no(d.overlap), before.phase == RUNNING, 1 <= before.pending)
+def _last_is_unknown(d: Domain, before: Ledger) -> Flag:
+    """Whether a turn that leaves has no KV of its last token: without overlap the step that computes it is prepared at most, and
+    does not run."""
+    return d.every(d.no(d.overlap), before.phase == RUNNING)
 
 
 def _some(step: Step, kind: type[E]) -> list[E]:
