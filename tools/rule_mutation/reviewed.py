@@ -143,6 +143,13 @@ REVIEWS: tuple[Review, ...] = (
     ),
     Review(
         "spec/actions/finish.py",
+        "retract",
+        ("drop operand: s.pending == 0 -> (dropped)", "off by one: s.kv_committed_len -> s.kv_committed_len + 1"),
+        EQUIVALENT,
+        "No KV is valid behind the committed length, and where no step is in flight, none behind the known tokens: both forget nothing.",
+    ),
+    Review(
+        "spec/actions/finish.py",
         "abort_nth",
         ("off by one: s.slot_kv_allocated_len -> s.slot_kv_allocated_len - 1",),
         EQUIVALENT,
