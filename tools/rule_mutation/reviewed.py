@@ -16,6 +16,7 @@ def _bound(path: str, function: str, *mutants: str) -> Review:
     return Review(path, function, mutants, EQUIVALENT, FINITE)
 
 
+WINDOW_END = "d.tokens(after.window_start) + d.window"
 BEHIND = "minus(d, given['pre_len'], d.window + one_page(d))"
 ROUNDED_UP = "swap twin: floor_pages -> ceil_pages"
 ALIGNED = (
@@ -113,8 +114,8 @@ REVIEWS: tuple[Review, ...] = (
         "spec/events.py",
         "_of_its_pages",
         (
-            "drop operand: d.tokens(after.window_start) + d.window <= first -> (dropped)",
-            "flip comparison: d.tokens(after.window_start) + d.window <= first -> d.tokens(after.window_start) + d.window < first",
+            f"drop operand: {WINDOW_END} <= first -> (dropped)",
+            f"flip comparison: {WINDOW_END} <= first -> {WINDOW_END} < first",
             "off by one: after.window_start -> after.window_start + 1",
         ),
         ALLOWED,
@@ -146,7 +147,7 @@ REVIEWS: tuple[Review, ...] = (
         "retract",
         ("drop operand: s.pending == 0 -> (dropped)", "off by one: s.kv_committed_len -> s.kv_committed_len + 1"),
         EQUIVALENT,
-        "No KV is valid behind the committed length, and where no step is in flight, none behind the known tokens: both forget nothing.",
+        "No KV is valid behind the committed length, nor behind the known tokens where no step is in flight: both forget nothing.",
     ),
     Review(
         "spec/actions/finish.py",
