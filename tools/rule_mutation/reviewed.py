@@ -147,7 +147,7 @@ REVIEWS: tuple[Review, ...] = (
         "retract",
         ("drop operand: s.pending == 0 -> (dropped)", "off by one: s.kv_committed_len -> s.kv_committed_len + 1"),
         EQUIVALENT,
-        "No KV is valid behind the committed length, nor behind the known tokens where no step is in flight: both forget nothing.",
+        "No KV is valid behind the committed length, nor behind known tokens where no step is in flight: both forget nothing.",
     ),
     Review(
         "spec/actions/finish.py",
