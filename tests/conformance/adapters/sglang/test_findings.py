@@ -70,7 +70,7 @@ def test_each_finding_of_the_newest_release_has_a_fix_and_each_fix_is_of_one() -
     assert set(fixable().values()) == set(ALL)
 
 
-@pytest.mark.sglang
+@pytest.mark.sglang_full
 def test_with_all_fixes_together_nothing_is_found() -> None:
     site_of(RELEASE)
     site = fixed(*ALL)
