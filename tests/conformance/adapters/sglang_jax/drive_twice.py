@@ -31,7 +31,7 @@ def outcome(name: str, page_size: int, *, recorded: bool) -> tuple[Any, ...]:
             checks,
             list(rows.free_slots),
             rows.req_to_token.tolist(),
-            pools.free_pages(),
+            pools.free_lists(),
             pools.terms(),
         )
 

@@ -86,9 +86,10 @@ def test_duplicates_from_len_of_prefix_indices_leave_a_freed_page_in_the_row(
 ) -> None:
     """F994a: the page is freed as a whole, but the row is written anew only behind the unaligned tail."""
     found = first_finding(recorded_on("before #994"), "overtaken", page_size)
-    (lost,) = found.pages
+    lost, behind_it = found.pages
     page = int(lost.removeprefix("duplicate replaced by page ").removesuffix(" of free list"))
     assert page in found.event.free and page in (found.event.shared or ())
+    assert behind_it.endswith(f"stands behind page {page} in the row")
 
 
 @pytest.mark.sglang_jax
