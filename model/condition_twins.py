@@ -57,6 +57,7 @@ TWINS: list[Twin] = []
 APPENDS = "a turn of a session appends to what it keeps"
 ENDS_OR_WAITS = "a session that is closed ends, or waits for its turn"
 EVERY_POSITION = "every position that a round may write has a page"
+HAS_WINDOW = "the window of a session's next token is there"
 KEEPS = "a session keeps the input and what the client was given"
 KNOWN_TOKENS = "the tree takes pages of tokens that are known"
 LAUNCHED = "a prefill is launched, and with overlap the result of its chunk comes later"
@@ -563,3 +564,17 @@ def round_evicts_what_it_reads(d: Domain, s: Ledger, p: SimpleNamespace) -> Step
 @twin("extend", "I9", READS)
 def chunk_evicts_what_it_reads(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return _evicts(d, _right("extend", d, s, p), s, s.prefix_len, s.prefix_len + one_page(d) <= s.kv_committed_len)
+
+
+@twin("abort_nth", "I9", HAS_WINDOW)
+def slot_lacks_a_token_of_the_window(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    kept = d.tokens(s.window_start) + minus(d, d.window, d.one)
+    slot = end_turn(d, s).but(slot_kv_committed_len=kept)
+    return _where(Step(slot), d.tokens(s.window_start) + d.window < s.kv_committed_len)
+
+
+@twin("finish", "I9", HAS_WINDOW)
+def finish_evicts_what_comes_next(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    kept, last = s.origin_len + p.finished_len, s.window_start + 1
+    step = _and(_right("finish", d, s, p), FreeWindow(s.window_start, last))
+    return _where(step, s.output_len == p.finished_len + d.one, d.tokens(s.window_start) + d.window == kept)

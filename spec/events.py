@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from kvproof.spec.actions.action import Action, Step
 from kvproof.spec.batch import LAUNCHES
-from kvproof.spec.domain import Domain, Flag, implies, minus, one_page, smaller, window_keep_from
+from kvproof.spec.domain import Domain, Flag, implies, larger, minus, one_page, smaller, window_keep_from
 from kvproof.spec.effects import (
     Applied,
     AskClose,
@@ -26,7 +26,18 @@ from kvproof.spec.effects import (
     apply_effects,
 )
 from kvproof.spec.liveness import rank
-from kvproof.spec.state import FIELD_NAMES, GHOSTS, NONE, PREFILL, RUNNING, WAITING, Ledger, fill_len, is_live
+from kvproof.spec.state import (
+    FIELD_NAMES,
+    GHOSTS,
+    NONE,
+    PREFILL,
+    RUNNING,
+    WAITING,
+    Ledger,
+    fill_len,
+    is_live,
+    owner_is_slot,
+)
 
 E = TypeVar("E")
 Given = Mapping[str, Any]
@@ -188,8 +199,11 @@ def _of_its_pages(
         yield Condition("I3", taken.last <= d.ceil_pages(d.row_width), "no page is taken behind the end of the row")
     if event in (*LAUNCHES, "verify"):
         first = before.prefix_len if event == "extend" else before.kv_committed_len
-        kept = d.some(after.window_start == before.window_start, d.tokens(after.window_start) + d.window <= first)
+        kept = d.some(after.window_start <= before.window_start, d.tokens(after.window_start) + d.window <= first)
         yield Condition("I9", kept, "what runs keeps the window of its first token")
+    keeps_all_but_one = d.every(before.output_len <= given.get("finished_len", before.output_len) + d.one)
+    goes_on = implies(d, d.every(d.no(before.plain), keeps_all_but_one, _can_go_on(d, before)), _can_go_on(d, after))
+    yield Condition("I9", goes_on, "the window of a session's next token is there")
     if "inserted" in given:
         inserted = d.some(d.false, *(insert.when for insert in _some(step, Insert)))
         yield Condition("I16", inserted == given["inserted"], "the tree takes pages where the event says so")
@@ -208,6 +222,17 @@ def _last_is_unknown(d: Domain, before: Ledger) -> Flag:
     """Whether a turn that leaves has no KV of its last token: without overlap the step that computes it is prepared at most, and
     does not run."""
     return d.every(d.no(d.overlap), before.phase == RUNNING)
+
+
+def _can_go_on(d: Domain, s: Ledger) -> Flag:
+    """Whether the row has the window that its session's next step reads, also if the turn is retracted or its last token is cut.
+
+    A finish may cut more. SGLang keeps no window there: its #22900 moves the cursor, but the pages are gone.
+    """
+    end = d.tokens(s.window_start) + d.window
+    turn_can = d.some(s.phase == NONE, s.pre_aborted, end < larger(d, s.kv_committed_len, fill_len(s)))
+    slot_can = d.some(d.no(owner_is_slot(d, s)), end <= s.slot_kv_committed_len)
+    return d.some(s.window_start <= s.tree_end, d.every(turn_can, slot_can))
 
 
 def _some(step: Step, kind: type[E]) -> list[E]:

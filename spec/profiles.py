@@ -195,14 +195,16 @@ def _begun(d: Domain, s: Ledger) -> Ledger:
 def _evict_window_up_to(d: Domain, waiting_or_live: Ledger, p: SimpleNamespace, kept: Length) -> Step:
     """E := max(E, R), then up to floor_P(pre_len - kept). No page more than the window reaches has to stay.
 
-    A retracted turn is matched again one token before where it stood, and `pre_len` is that token: its window is whole.
+    A retracted turn is matched again one token before where it stood, and `pre_len` is that token at most: its window is whole.
     """
     s = _begun(d, waiting_or_live)
     right = _right("evict_window", d, s, p)
     cursor = larger(d, s.swa_evicted_seqlen, s.cache_protected_len)
     moved = larger(d, cursor, floor_align(d, minus(d, p.pre_len, kept)))
     freed = FreeWindow(d.ceil_pages(cursor), d.floor_pages(moved))
-    return Step(s.but(swa_evicted_seqlen=moved), right.guards, (freed, Forget(s.kv_committed_len)))
+    is_whole = d.some(moved <= cursor, moved + d.window < larger(d, s.kv_committed_len, fill_len(s)))
+    guards = (*right.guards, Guard("the window of a turn that is retracted stays", is_whole))
+    return Step(s.but(swa_evicted_seqlen=moved), guards, (freed, Forget(s.kv_committed_len)))
 
 
 def cut_before_cursor(d: Domain, length: Length, cursor: Length) -> Length:

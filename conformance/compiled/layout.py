@@ -8,7 +8,7 @@ from kvproof.conformance.replay.batch_in_flight import GIVE_UP, OF_REUSE
 from kvproof.conformance.replay.compared_fields import BUSY as SHOWN_BUSY
 from kvproof.conformance.replay.compared_fields import SHOWN, STEP, TERMS
 from kvproof.conformance.replay.coverage import COUNTED, OF_A_CHECK, OF_EVICTED_PAGES, OF_EVICTED_WINDOW_PAGES
-from kvproof.conformance.replay.judge import LATE_RESULTS, OF_NO_TURN, WITH_ROW
+from kvproof.conformance.replay.judge import LATE_RESULTS, LEAVES_ITS_SESSION, OF_NO_TURN, WITH_ROW
 from kvproof.conformance.replay.limits import AFTER, OF_A_LEDGER
 from kvproof.conformance.replay.passes import (
     ADMITS_OR_GIVES_BACK,
@@ -207,6 +207,7 @@ KINDS_THAT_GET_ON = sum(1 << ACTIONS.index(name) for name in GETS_ON)
 KINDS_THAT_GIVE_UP = sum(1 << ACTIONS.index(name) for name in GIVE_UP)
 KINDS_OF_A_LEDGER = sum(1 << ACTIONS.index(name) for name in OF_A_LEDGER)
 RULES_OF_LATE_RESULTS = sum(1 << list(RULES).index(name) for name in LATE_RESULTS)
+RULES_BY_WHICH_A_TURN_LEAVES = sum(1 << list(RULES).index(name) for name in LEAVES_ITS_SESSION)
 KINDS_WITH_ROW = sum(1 << ACTIONS.index(name) for name in WITH_ROW)
 """Bit of each event that names the row of its turn."""
 

@@ -107,6 +107,16 @@ def came_otherwise(kind: int, is_another: int, turn: int, event: int, events: Ev
     return shown != at.ABSENT and shown + 1 != state.turns[turn, at.CAME]
 
 
+def name_in_use(turn: int, state: StateArrays) -> bool:
+    """Whether a turn of this name is not over."""
+    if turn < 0:
+        return False
+    whose = state.turns[turn, at.LEDGER_OF] - 1
+    if whose >= 0 and state.turns[turn, at.ELSEWHERE] == 0 and state.ledgers[whose, at.PHASE] != at.NO_TURN:
+        return True
+    return bool(state.ledgers[state.turns[turn, at.OWN_LEDGER], at.PHASE] != at.NO_TURN)
+
+
 def judge_events(first: int, last: int, events: EventArrays, state: StateArrays) -> tuple[int, int]:
     """Judge events first to last - 1; why it stopped, and the event at which it did."""
     table, settings, counts, journal, moves = events.table, state.settings, state.counts, state.journal, state.moves
@@ -181,6 +191,8 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                 ledger = int(turns[turn, at.LEDGER_OF]) - 1
                 if turns[turn, at.ELSEWHERE] != 0 and ledger != turns[turn, at.OWN_LEDGER]:
                     return at.NOT_CLEAN, event
+            if kind in (at.CREATE, at.ARRIVE) and name_in_use(turn, state):
+                return at.NOT_CLEAN, event
             row_before, row_seen = tables[ledger, at.ROW], table[at.ROW_SEEN, event]
             if (
                 is_another == 0
@@ -296,6 +308,8 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                         turns[turn, at.ASKED] += 1
                 if session < 0 or (kind == at.CREATE and table[at.ADMITTED, event] != 0):
                     turns[turn, at.LEDGER_OF] = ledger + 1
+                if (at.RULES_BY_WHICH_A_TURN_LEAVES >> rule) & 1 == 1:
+                    turns[turn, at.LEDGER_OF] = turns[turn, at.OWN_LEDGER] + 1
                 if kind == at.CREATE:
                     turns[turn, at.ELSEWHERE] = 0
                     turns[turn, at.CAME] = max(table[at.ORIGIN_LEN, event], 0) + 1

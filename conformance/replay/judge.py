@@ -26,6 +26,8 @@ from kvproof.spec.trace import Event
 
 OF_NO_TURN = ("open", "close")
 """Events of a session alone."""
+LEAVES_ITS_SESSION = ("detach",)
+"""Rules by which a turn continues as a request of its own."""
 LATE_RESULTS = ("late_result", "result_of_ended")
 """Rules of a result that comes for a turn which no longer runs."""
 # Events that always name the row of their turn.

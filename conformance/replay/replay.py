@@ -14,7 +14,7 @@ from kvproof.conformance.replay.checkpoint import Checkpoints
 from kvproof.conformance.replay.left_open import left_open
 from kvproof.conformance.replay.replayer import Replayer
 from kvproof.conformance.replay.unseen_overlap import FEW, steps_in_turn
-from kvproof.conformance.replay.untold import not_expected, why_untold
+from kvproof.conformance.replay.untold import not_expected, why_gaps_are_wrong, why_untold
 from kvproof.conformance.replay.verdict import CONFORMS, INCOMPLETE, VIOLATES, Finding, Report
 from kvproof.conformance.replay.wrong_evict import with_evicts_blamed
 from kvproof.conformance.traces.json_lines import TraceReader
@@ -134,8 +134,8 @@ def conclude(replayer: Replayer, reader: TraceReader) -> Report:
         report.why = f"{report.path}: the end record says {FINISHED!r}, and {left}"
     elif left and replayer.passes.idle_at == report.events:
         report.why = f"{report.path}: the scheduler finds nothing to run, and {left}"
-    elif missing := why_untold(report.coverage, reader.header):
-        report.why = f"{report.path}: {missing}"
+    elif wrong := why_gaps_are_wrong(report.coverage, reader.header) or why_untold(report.coverage, reader.header):
+        report.why = f"{report.path}: {wrong}"
     elif (steps := steps_in_turn(report.coverage, replayer.oracle.actions) if replayer.d.overlap else 0) > FEW:
         report.why = f"{report.path}: the header says overlap, and {NO_OVERLAP.format(steps=steps)}"
     else:

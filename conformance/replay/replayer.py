@@ -22,6 +22,7 @@ from kvproof.conformance.replay.fault_diagnosis import (
 )
 from kvproof.conformance.replay.judge import (
     LATE_RESULTS,
+    LEAVES_ITS_SESSION,
     OF_NO_TURN,
     Difference,
     Judgement,
@@ -43,7 +44,7 @@ from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle, Outcome
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.batch import LAUNCHES
-from kvproof.spec.events import ENDS, LEAVES
+from kvproof.spec.events import ADMITS, ENDS, LEAVES
 from kvproof.spec.faults import FAULTS, Fault
 from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.machine import every_invariant
@@ -169,10 +170,11 @@ class Replayer:
         if event.action in BESIDE_THE_RULES:
             self._counting.beside_the_rules(event)
             return self._beside_the_rules(line, event)
+        wrong = self._name_in_use(event)
         key = self._key(line, event)
         before = self.ledgers.get(key, pristine(self.d))
         is_another = event.session is not None and event.action != "create" and event.turn in self.elsewhere
-        if wrong := self._wrong_turn(event, key, is_another):
+        if wrong := wrong or self._wrong_turn(event, key, is_another):
             cause = self._missing_before(event, key, before)
             return self._contradiction(line, event, wrong, key, cause=cause)
         if event.action == "create" and (consequence := self._consequence(line, event, key, before)):
@@ -226,6 +228,16 @@ class Replayer:
             key = own_ledger(event.turn)
         self.of_turn[event.turn] = key
         return key
+
+    def _name_in_use(self, event: Event) -> tuple[str, ...]:
+        """A turn begins under a name that no other turn has which is not over; whose it is otherwise, as a sentence."""
+        if event.turn is None or event.action not in ADMITS:
+            return ()
+        whose = () if event.turn in self.elsewhere else (self.of_turn.get(event.turn, ""),)
+        for key in (*whose, own_ledger(event.turn)):
+            if key in self.ledgers and self.ledgers[key].phase != NONE:
+                return (f"turn {event.turn} is of {key}, and is not over",)
+        return ()
 
     def _wrong_turn(self, event: Event, key: str, is_another: bool) -> tuple[str, ...]:
         """A turn is of the session that it was created in, until it leaves that; what is wrong with it, as a sentence."""
@@ -289,6 +301,8 @@ class Replayer:
             self.elsewhere.discard(event.turn)  # clients may use a name again
         if event.turn is not None and (event.action in ENDS or event.params.get("admitted") is False):
             self.elsewhere.add(event.turn)
+        if event.turn is not None and judgement.outcome.action.name in LEAVES_ITS_SESSION:
+            self.of_turn[event.turn] = own_ledger(event.turn)
         if event.action in ENDS:
             self.ended_in[key] = event.step
         if event.turn is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.conformance.replay.coverage import Coverage
 from kvproof.spec.actions import ACTIONS
-from kvproof.spec.gaps import GAPS, Unseen
+from kvproof.spec.gaps import GAPS, WINDOW_PAGES, Unseen
 from kvproof.spec.profiles import told_by
 from kvproof.spec.recorded_values import WHERE_NO_TURN_IS_ON_THE_SLOT
 from kvproof.spec.trace import Header
@@ -40,7 +40,8 @@ def not_expected(header: Header) -> tuple[str, ...]:
     target = header.producer.target
     if told_by(target):
         return ()
-    return (f"whether values are missing: what the recorder of {target!r} tells is not known",)
+    windows = (WINDOW_PAGES,) if _has_no_window_pages(header) and WINDOW_PAGES not in header.gaps else ()
+    return (*windows, f"whether values are missing: what the recorder of {target!r} tells is not known")
 
 
 def why_untold(coverage: Coverage, header: Header) -> str:
@@ -57,6 +58,28 @@ def why_untold(coverage: Coverage, header: Header) -> str:
         f"it tells less than the recorder of {header.producer.target} does: {named}{more}. "
         "What a recorder cannot see, the header names under gaps (docs/trace.md lists them)"
     )
+
+
+def why_gaps_are_wrong(coverage: Coverage, header: Header) -> str:
+    """What the header says of gaps and the trace contradicts, in a sentence; empty if nothing does.
+
+    A gap excuses each event that leaves the value out. So it cannot stand beside events that show the value.
+    """
+    config = header.config
+    if _has_no_window_pages(header) and WINDOW_PAGES not in header.gaps and told_by(header.producer.target):
+        return f"the header says window {config.window} and window_pages 0, and names no gap {WINDOW_PAGES!r}"
+    if config.window_pages and WINDOW_PAGES in header.gaps:
+        return f"the header says window_pages {config.window_pages}, and names the gap {WINDOW_PAGES!r}"
+    for gap in header.gaps:
+        for key, times in sorted(coverage.shown.items()):
+            rule, _, value = key.partition(".")
+            if not GAPS.get(gap, Unseen()).is_on_the_slot and leaves_out(gap, rule, value):
+                return f"the header names the gap {gap!r}, and {times} events {ACTIONS[rule].event!r} show {value}"
+    return ""
+
+
+def _has_no_window_pages(header: Header) -> bool:
+    return bool(header.config.window) and not header.config.window_pages
 
 
 def _values(values: dict[str, int]) -> str:

@@ -13,7 +13,7 @@ from kvproof.spec.faults.fault import fault
 from kvproof.spec.state import Ledger, end_turn
 
 
-@fault("F22790a", of="abort_nth", needs="abort", source="sglang #22790", breaks=("I8", "I7", "I14"))
+@fault("F22790a", of="abort_nth", needs="abort", source="sglang #22790", breaks=("I8", "I7", "I14", "I9"))
 def slot_takes_the_aborted_turn(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A later turn aborted mid-way saves its partial lengths into the slot."""
     after = end_turn(d, save_slot(d, s)).but(inflight=d.false)

@@ -24,13 +24,13 @@ def _saved_as_if_finished(d: Domain, s: Ledger) -> Step:
     return Step(after, effects=(Forget(s.checkpoint_len), End(d.true)))
 
 
-@fault("S0510a", of="abort_first", needs="abort", source=BEFORE_22790, breaks=SAVED_AS_FINISHED)
+@fault("S0510a", of="abort_first", needs="abort", source=BEFORE_22790, breaks=(*SAVED_AS_FINISHED, "I9"))
 def aborted_first_turn_is_saved(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A first turn aborted mid-way is saved like a finished one: slot and checkpoint take the partial turn."""
     return _saved_as_if_finished(d, s)
 
 
-@fault("S0510b", of="abort_nth", needs="abort", source=BEFORE_22790, breaks=SAVED_AS_FINISHED)
+@fault("S0510b", of="abort_nth", needs="abort", source=BEFORE_22790, breaks=(*SAVED_AS_FINISHED, "I9"))
 def aborted_later_turn_is_saved(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A later turn aborted mid-way is saved like a finished one: slot and checkpoint take the partial turn."""
     return _saved_as_if_finished(d, s)

@@ -84,14 +84,27 @@ def of_a_turn_that_is_over(records: Records) -> None:
             record.pop("session", None)
 
 
-def other_input(records: Records) -> None:
-    """A turn that its session refused goes on with another prompt."""
-    refused = next(r for r in records[1:-1] if r["action"] == "create" and not r["params"]["admitted"])
-    arrives = {"action": "arrive", "turn": refused["turn"], "params": {"origin_len": 5}, "after": {}}
-    place = records.index(refused) + 1
-    records.insert(place, {key: value for key, value in refused.items() if key != "session"} | arrives)
-    for seq, record in enumerate(records[1:-1]):
-        record["seq"] = seq
+def arrives_behind_its_create(admitted: bool, origin_len: int) -> Change:
+    """A turn of a session arrives as an ordinary request."""
+
+    def changed(records: Records) -> None:
+        created = next(r for r in records[1:-1] if r["action"] == "create" and r["params"]["admitted"] == admitted)
+        arrives = {"action": "arrive", "params": {"origin_len": origin_len}, "after": {}}
+        place = records.index(created) + 1
+        records.insert(place, {key: value for key, value in created.items() if key != "session"} | arrives)
+        for seq, record in enumerate(records[1:-1]):
+            record["seq"] = seq
+
+    return changed
+
+
+def of_a_name_in_use(records: Records) -> None:
+    """A session's first turn begins under the name of another session's, which is not over."""
+    one, other = [r for r in records[1:-1] if r["action"] == "create"][:2]
+    assert one["session"] != other["session"]
+    for record in records[records.index(other) : -1]:
+        if record.get("turn") == other["turn"]:
+            record["turn"] = one["turn"]
 
 
 def of_no_turn(records: Records) -> None:
@@ -154,7 +167,13 @@ CONTRADICTIONS: dict[str, tuple[str, Change, str]] = {
     "a turn of another session": ("many-sessions", of_another_session, "is of session"),
     "a step of no turn": ("many-sessions", of_no_turn, "it names no turn of session"),
     "a step of a turn that is over": ("many-sessions", of_a_turn_that_is_over, "is no turn of session"),
-    "a refused turn with another input": ("busy", other_input, "tokens to its session, and here it has 5"),
+    "a refused turn with another input": (
+        "busy",
+        arrives_behind_its_create(False, 5),
+        "tokens to its session, and here it has 5",
+    ),
+    "an admitted turn that arrives": ("busy", arrives_behind_its_create(True, 5), "and is not over"),
+    "a name that another turn has": ("many-sessions", of_a_name_in_use, "and is not over"),
     "a number for a flag": ("retract", first("check", params={"busy": 0}), "busy is 0: it is true or false"),
     "a turn that was not created": ("many-sessions", of_no_create, "turn another was not created in session"),
 }

@@ -107,9 +107,38 @@ def test_any_value_that_a_recorded_trace_loses_is_missed(name: str, tmp_path: Pa
 )
 def test_what_the_header_declares_is_not_missed(gap: str, verdict: str, checker: str, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
-    records = without(of_golden(path, "sglang-0.5.11-cpu/retract.jsonl.gz"), "finish", "inflight")
+    records = of_golden(path, "sglang-0.5.11-cpu/retract.jsonl.gz")
+    for event in get_args(EventName):
+        records = without(records, event, "inflight")
     records[0]["gaps"] = [gap]
     assert judged(write_records(path, records), checker).verdict == verdict
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_a_gap_excuses_no_event_where_others_show_the_value(checker: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    records = without(of_golden(path, "sglang-0.5.11-cpu/retract.jsonl.gz"), "finish", "inflight")
+    records[0]["gaps"] = [gaps.INFLIGHT]
+    report = judged(write_records(path, records), checker)
+    assert report.verdict == INCOMPLETE
+    assert "names the gap 'inflight" in report.why and "show inflight" in report.why
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_window_pages_are_told_or_their_gap_is(checker: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    records = of_golden(path, "sglang-0.5.11-cpu/matrix-window-overlap.jsonl.gz")
+    records[0]["gaps"] = [gaps.WINDOW_PAGES]
+    report = judged(write_records(path, records), checker)
+    assert report.verdict == INCOMPLETE and "and names the gap 'pages of the window pool" in report.why
+    for record in records:
+        for name in ("window_alloc", "window_free", "window_free_list"):
+            record.pop(name, None)
+    records[0]["config"]["window_pages"] = 0
+    assert judged(write_records(path, records), checker).verdict == CONFORMS
+    records[0]["gaps"] = []
+    report = judged(write_records(path, records), checker)
+    assert report.verdict == INCOMPLETE and "names no gap 'pages of the window pool" in report.why
 
 
 def test_a_target_without_a_known_recorder_may_tell_what_it_likes(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from kvproof.conformance.drive.counterexample import write_witness
 from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, Finding, Report, replay
 from kvproof.conformance.replay.window_book import WindowBook, WindowMoves
 from kvproof.model.witness import Witness
+from kvproof.spec.gaps import WINDOW_PAGES
 from kvproof.spec.trace import Event
 
 TURN = {"origin_len": 6, "too_long": False, "logprob": False}
@@ -220,4 +221,5 @@ def test_a_trace_without_window_pages_is_judged_by_its_lengths(tmp_path: Path) -
     header = RUN.config.model_copy(update={"window_pages": 0})
     bare = [event.model_copy(update={"window_alloc": (), "window_free": ()}) for event in RUN.events]
     write_witness(Witness(header, tuple(bare)), tmp_path / "t.jsonl", {})
-    assert replay(tmp_path / "t.jsonl").verdict == CONFORMS
+    report = replay(tmp_path / "t.jsonl")
+    assert report.verdict == CONFORMS and WINDOW_PAGES in report.gaps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvproof.spec import gaps
 from referee.cases import Edits
 from referee.traces.trace import Trace, has
 
@@ -37,6 +38,46 @@ def smaller_pool_than_there_is(t: Trace) -> None:
 def window_pool_is_denied(t: Trace) -> None:
     """The header names no window pool: events list its pages, and nothing follows them any more."""
     t.config["window_pages"] = 0
+
+
+def _forget_the_window_pool(t: Trace) -> None:
+    t.config["window_pages"] = 0
+    for event in t.events:
+        for name in ("window_alloc", "window_free", "window_free_list", "window_terms"):
+            event.pop(name, None)
+
+
+@HEADER.wrong("window", must="incomplete: a window, and no window pool")
+def window_pool_is_not_told(t: Trace) -> None:
+    """No event lists a window page, and the header does not say so: what happens to them is not checked."""
+    _forget_the_window_pool(t)
+
+
+@HEADER.wrong("window", must="incomplete: a window, and no window pool")
+def evictions_of_the_window_are_not_told(t: Trace) -> None:
+    """The same, and no eviction is shown either: the trace looks like one of full attention."""
+    _forget_the_window_pool(t)
+    t.remove(*t.all("window"))
+
+
+@HEADER.wrong("window", must="incomplete: a gap that events contradict")
+def window_pool_is_told_and_denied(t: Trace) -> None:
+    """The header says that no page of the window pool is seen. Events list them: a reader believes the wrong one of both."""
+    t.header["gaps"] = [gaps.WINDOW_PAGES]
+
+
+@HEADER.wrong("sessions", must="incomplete: a gap that events contradict")
+def gap_that_is_none(t: Trace) -> None:
+    """A wrong marker was deleted. The header says that the marker cannot be seen, and other events show it."""
+    t.header["gaps"] = [gaps.INFLIGHT]
+    t.first("finish")["after"].pop("inflight")
+
+
+@HEADER.wrong("checked", must="incomplete: a gap that events contradict")
+def terms_that_are_not_seen(t: Trace) -> None:
+    """The terms of one check were deleted. The header says that they cannot be seen, and other checks show them."""
+    t.header["gaps"] = [gaps.CHECK_TERMS]
+    t.first("check", where=has("terms")).pop("terms")
 
 
 @HEADER.wrong("window", must="I1, I2")

@@ -183,6 +183,14 @@ def two_turns_of_one_name(t: Trace) -> None:
             event["turn"] = names[0]
 
 
+@EVENTS.wrong("sessions", must="a turn's name is used once at a time")
+def turn_of_a_session_arrives(t: Trace) -> None:
+    """A turn that its session admitted arrives as an ordinary request, too: one of the two is never answered."""
+    admitted = t.first("create", where=lambda e: e["params"]["admitted"])
+    arrives = {"action": "arrive", "turn": admitted["turn"], "params": {"origin_len": admitted["params"]["origin_len"]}}
+    t.insert_after(admitted, arrives)
+
+
 @EVENTS.wrong("sessions", must="no rule applies")
 def decode_of_another_session(t: Trace) -> None:
     """A decode step is written for a session that is idle."""

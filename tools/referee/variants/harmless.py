@@ -11,12 +11,14 @@ from kvproof.spec.actions.release import release_row
 from kvproof.spec.domain import (
     Domain,
     Flag,
+    ceil_align,
     floor_align,
     is_aligned,
     larger,
     minus,
     one_page,
     orphan_start,
+    smaller,
     window_keep_from,
 )
 from kvproof.spec.effects import (
@@ -35,7 +37,7 @@ from kvproof.spec.effects import (
 )
 from kvproof.spec.state import PREFILL, RUNNING, WAITING, Ledger, drop_slot, end_turn, fill_len, is_live
 from referee.cases import Variants
-from referee.variants.changes import built_in, with_guard
+from referee.variants.changes import built_in, keeps_the_checkpoint, with_guard
 
 HARMLESS = Variants("right rules in other words, and other right designs")
 
@@ -308,3 +310,22 @@ def close_aborts_at_once(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     after = none.but(inflight=d.false, is_open=d.false, closing=d.false, checkpoint_len=d.zero)
     release = release_row(d, d.some(live, s.slot_held), start, end)
     return Step(after, effects=(*release, End(d.true), EndSession()))
+
+
+@HARMLESS.right("evict_window")
+def eviction_with_more_slack(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """One page of slack more is kept."""
+    cursor = larger(d, s.swa_evicted_seqlen, s.cache_protected_len)
+    moved = larger(d, cursor, window_keep_from(d, minus(d, p.pre_len, one_page(d))))
+    right = built_in("evict_window", d, s, p)
+    freed = FreeWindow(d.ceil_pages(cursor), d.floor_pages(moved))
+    return Step(s.but(swa_evicted_seqlen=moved), right.guards, (freed,))
+
+
+@HARMLESS.right("abort_nth")
+def abort_keeps_what_has_its_window(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """An aborted turn leaves the checkpoint's KV in the slot if the window of its next token is there, else nothing."""
+    length = smaller(d, s.kv_committed_len, s.checkpoint_len)
+    evicted = ceil_align(d, s.swa_evicted_seqlen)
+    has_window = d.some(evicted <= s.cache_protected_len, evicted + d.window <= length)
+    return keeps_the_checkpoint(d, s, s, has_window)

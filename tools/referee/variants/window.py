@@ -5,11 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from kvproof.spec.actions import Step
-from kvproof.spec.domain import Domain, larger, window_keep_from
-from kvproof.spec.effects import FreeWindow
+from kvproof.spec.actions.prefill import restored
+from kvproof.spec.domain import Domain, floor_align, larger, minus, orphan_start, smaller, window_keep_from
+from kvproof.spec.effects import Forget, Free, FreeWindow
 from kvproof.spec.state import Ledger
 from referee.cases import Variants
-from referee.variants.changes import built_in, with_effects, with_fields, without
+from referee.variants.changes import built_in, keeps_the_checkpoint, with_effects, with_fields, without
 
 WINDOW = Variants("the cursor of the sliding window")
 
@@ -85,3 +86,39 @@ def abort_leaves_a_cursor(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 def retracted_request_keeps_its_cursor(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A retracted request keeps its cursor though it gave back its row: its new row is never evicted below it."""
     return with_fields(built_in("retract_plain", d, s, p), swa_evicted_seqlen=s.swa_evicted_seqlen)
+
+
+@WINDOW.wrong("evict_window", must="I9: the window of a session's next token is there")
+def eviction_without_slack(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """The page of slack is evicted, too: a turn that is retracted goes back to a token whose window is gone."""
+    right = without(built_in("evict_window", d, s, p), FreeWindow)
+    cursor = larger(d, s.swa_evicted_seqlen, s.cache_protected_len)
+    moved = larger(d, cursor, floor_align(d, minus(d, p.pre_len, d.window)))
+    freed = FreeWindow(d.ceil_pages(cursor), d.floor_pages(moved))
+    return with_effects(with_fields(right, swa_evicted_seqlen=moved), freed)
+
+
+@WINDOW.wrong("abort_nth", must="I9: the window of a session's next token is there")
+def abort_keeps_what_has_no_window(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """An aborted turn leaves the checkpoint's KV in the slot. It evicted the window there: the next turn reads freed pages."""
+    return keeps_the_checkpoint(d, s, s, d.true)
+
+
+@WINDOW.wrong("abort_retracted", must="I9: the window of a session's next token is there")
+def abort_in_the_queue_keeps_what_has_no_window(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """The same of a turn that was retracted and is aborted in the queue."""
+    return keeps_the_checkpoint(d, s, restored(d, s, s.prefix_len), d.true)
+
+
+@WINDOW.wrong("retract", must="I9: the window of a session's next token is there")
+def retract_keeps_only_the_checkpoint(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A retract cuts the slot back to the checkpoint. It had evicted the window there: the turn reads freed pages."""
+    right = built_in("retract", d, s, p)
+    kept = smaller(d, s.kv_committed_len, larger(d, s.checkpoint_len, right.after.slot_cache_protected_len))
+    shorter = with_fields(
+        right,
+        slot_kv_committed_len=kept,
+        slot_kv_allocated_len=kept,
+        slot_swa_evicted_seqlen=smaller(d, s.swa_evicted_seqlen, kept),
+    )
+    return with_effects(shorter, Free(orphan_start(d, kept), s.kv_allocated_len), Forget(kept))
