@@ -69,6 +69,11 @@ def often_and_in_full(often: Iterable[str]) -> list[Any]:
 
 
 EACH_RELEASE = often_and_in_full((*RELEASES, LATER[-1]))
+OLDEST_IN_FULL = [
+    pytest.param(RELEASES[0], marks=pytest.mark.sglang_full),
+    *(pytest.param(release, marks=pytest.mark.sglang) for release in (RELEASES[1], LATER[-1])),
+]
+"""For what takes minutes and is as in the release after the oldest."""
 
 
 def called(release: str, function: str, *arguments: Any) -> Any:

@@ -19,7 +19,7 @@ import pytest
 import session_on_numbers
 import z3
 from session_on_numbers import Numbers, Outcome
-from sglang_process import LATER, RELEASES, called, site_of
+from sglang_process import LATER, OLDEST_IN_FULL, RELEASES, called, site_of
 from small_sglang import write_sglang
 
 from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES, claims_of
@@ -245,8 +245,7 @@ def differences_on(release: str, count: int, folder: Path, sources: str | None =
     ]
 
 
-@pytest.mark.sglang
-@pytest.mark.parametrize("release", [*RELEASES, LATER[-1]])
+@pytest.mark.parametrize("release", OLDEST_IN_FULL)
 def test_the_functions_of_a_release_do_what_its_own_python_does(release: str, tmp_path: Path) -> None:
     assert differences_on(release, FEW, tmp_path) == []
 
