@@ -22,7 +22,7 @@ from kvproof.conformance.compiled.in_flight import (
 from kvproof.conformance.compiled.layout import Array, EventArrays, StateArrays
 from kvproof.conformance.compiled.liveness import ask_abort, begins_a_pass, goes_on, goes_round, runs_on, stands_still
 from kvproof.conformance.compiled.next_events import concerned, look_at
-from kvproof.conformance.compiled.pages import evict_pages, lists_what_is_free, move_pages
+from kvproof.conformance.compiled.pages import evict_pages, lists_what_is_free, lost_window, move_pages
 from kvproof.conformance.compiled.rule_calls import ask
 
 
@@ -203,6 +203,8 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                 return at.NOT_CLEAN, event
             old = state.ledgers[ledger]
             if kind == at.EXTEND and 0 < settings[at.LONGEST_CHUNK] < table[at.SEQ_LEN, event] - old[at.PREFIX_LEN]:
+                return at.NOT_CLEAN, event
+            if kind == at.EXTEND and row_before != at.NO_ROW and lost_window(ledger, old[at.PREFIX_LEN], state):
                 return at.NOT_CLEAN, event
             if kind == at.CREATE and tables[ledger, at.EXCUSED] != 0:
                 return at.NOT_CLEAN, event

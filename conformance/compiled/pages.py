@@ -64,6 +64,19 @@ def share_pages(ledger: int, length: int, event: int, events: EventArrays, state
     return has_prefix_id(before, told, length, ledger, state)
 
 
+def lost_window(ledger: int, end: int, state: StateArrays) -> bool:
+    """Whether a page of the row has no window page, and the window of the token at `end` reaches it."""
+    settings, window, page_size = state.settings, state.settings[at.WINDOW], state.settings[at.PAGE_SIZE]
+    if settings[at.FOLLOWED] == 0:
+        return False
+    start, last = state.tables[ledger, at.START], min(-(-end // page_size), state.tables[ledger, at.LENGTH])
+    for position in range(max(end - window, 0) // page_size, last):
+        has_window = state.pages[at.WINDOW_OF, state.arena[start + position]] != 0
+        if not has_window and reaches(end, window, (position + 1) * page_size):
+            return True
+    return False
+
+
 def is_in_tree(page: int, pages: Array) -> bool:
     return 1 <= page < pages.shape[1] and pages[at.OWNER, page] == at.OWNED_BY_TREE
 

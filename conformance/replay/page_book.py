@@ -95,6 +95,20 @@ class PageBook:
         pages = [page for page in self.window.mapped() if self.owner(page) == TREE]
         return len(pages), sum(self._pins[page] > 0 for page in pages)
 
+    def without_window(self, key: str, end: int) -> int | None:
+        """The first page of a ledger's row that the window of its token at `end` reaches, and that has no window page."""
+        table, position = self._tables.get(key), self.d.floor_pages(max(end - self.d.window, 0))
+        if table is None or not self.window.is_followed:
+            return None
+        read = table.pages[position : self.d.ceil_pages(end)]
+        ends = (self.d.tokens(position + place + 1) for place in range(len(read)))
+        lost = (
+            page
+            for page, end_of_page in zip(read, ends, strict=True)
+            if reaches(end, self.d.window, end_of_page) and not self.window.is_behind(page)
+        )
+        return next(lost, None)
+
     def is_free(self, page: int) -> bool:
         return page not in self._owners and self._is_in_pool(page)
 

@@ -56,6 +56,7 @@ from kvproof.spec.trace import Event, Header
 FIRST_LINE = 2
 """Line of the first event of a trace: the header is line 1."""
 CONTRADICTS = "an event agrees with the header of its trace, and its turn with the events before it"
+HAS_WINDOW = "a prefill finds in its row the window of its first token"
 RUNS_AT_ONCE = "a batch runs at once: what one of its launches reads or writes, no other is given"
 STANDSTILL = "standstill"
 """In place of the rule that a finding is about: no event was wrong, one is missing."""
@@ -199,6 +200,17 @@ class Replayer:
                 *self._other_input(event, action),
             ):
                 return self._contradiction(line, event, wrong, key)
+            if lost := self._lost_window(event, key, before):
+                return self._finding(
+                    line,
+                    event,
+                    ledger=key,
+                    action=event.action,
+                    rule=HAS_WINDOW,
+                    before=before,
+                    pages=(lost,),
+                    invariants={"I9": every_invariant()["I9"].statement},
+                )
             if reused := tuple(self._reused(event, judgement)):
                 return self._reuse(line, event, reused, key)
             self._advance(key, judgement, event)
@@ -318,6 +330,16 @@ class Replayer:
             self.passes.forget(key)
         else:
             self.ledgers[key] = after
+
+    def _lost_window(self, event: Event, key: str, before: Ledger) -> str:
+        """What a prefill that continues a row cannot read any more, as a sentence."""
+        start: Any = before.prefix_len
+        page = self.book.without_window(key, start) if event.action == "extend" else None
+        return (
+            ""
+            if page is None
+            else f"page {page} of its row has no window page, and the window of token {start} reaches it"
+        )
 
     def _reused(self, event: Event, judgement: Judgement) -> Iterator[Reused]:
         """What a launch is given although another of its batch uses it; whether it was asked is counted, too."""

@@ -115,7 +115,7 @@ REVIEWS: tuple[Review, ...] = (
         "_of_its_pages",
         ("drop operand: d.no(before.plain) -> (dropped)",),
         ALLOWED,
-        "It asks for the page of slack in the row of an ordinary request, too. The rules keep it there; a server need not.",
+        "It asks ordinary requests, too. A retract takes their row, so nothing is read there: a server need not keep it.",
     ),
     Review(
         "spec/events.py",

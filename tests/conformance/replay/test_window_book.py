@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from model_runs import DUPLICATES, of_one_ledger
 
+from kvproof.conformance.compiled.choose import Chosen
 from kvproof.conformance.drive.counterexample import write_witness
 from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, Finding, Report, replay
 from kvproof.conformance.replay.window_book import WindowBook, WindowMoves
@@ -223,3 +224,36 @@ def test_a_trace_without_window_pages_is_judged_by_its_lengths(tmp_path: Path) -
     write_witness(Witness(header, tuple(bare)), tmp_path / "t.jsonl", {})
     report = replay(tmp_path / "t.jsonl")
     assert report.verdict == CONFORMS and WINDOW_PAGES in report.gaps
+
+
+@pytest.mark.parametrize("checker", ["interpreted", "compiled"])
+@pytest.mark.parametrize(("kept", "verdict"), [(3, CONFORMS), (1, VIOLATES)])
+def test_a_turn_that_begins_where_its_window_is_gone_is_a_violation(
+    kept: int, verdict: str, checker: str, tmp_path: Path
+) -> None:
+    """A finish cuts the turn back behind what it evicted, and the next turn continues the row (sglang #22900)."""
+    if checker == "compiled":
+        pytest.importorskip("numba")
+    steps = [("decode", {}), ("result", {"tokens": 1})] * 3
+    run = of_one_ledger(
+        1,
+        8,
+        ("open", {}),
+        ("create", {**TURN, "origin_len": 2}),
+        ("match_tree", {"matched_len": 0}),
+        ("extend", {"seq_len": 2, "last": True}),
+        ("result", {"tokens": 1}),
+        *steps,
+        ("evict_window", {"pre_len": 5}),
+        ("finish", {"finished_len": kept}),
+        ("create", {**TURN, "origin_len": 6}),
+        ("match_slot", {}),
+        ("extend", {"seq_len": 6, "last": True}),
+        window=1,
+    )
+    write_witness(run, tmp_path / "t.jsonl", {})
+    report = replay(tmp_path / "t.jsonl", checker=Chosen(checker))
+    assert report.verdict == verdict
+    if report.first is not None:
+        assert report.first.invariants.keys() == {"I9"} and report.first.action == "extend"
+        assert "the window of token 3 reaches it" in report.first.pages[0]
