@@ -63,18 +63,20 @@ def why_untold(coverage: Coverage, header: Header) -> str:
 def why_gaps_are_wrong(coverage: Coverage, header: Header) -> str:
     """What the header says of gaps and the trace contradicts, in a sentence; empty if nothing does.
 
-    A gap excuses each event that leaves the value out. So it cannot stand beside events that show the value.
+    Some values are shown by each event of a rule, or by none. A gap does not excuse a trace that shows them in some.
     """
-    config = header.config
-    if _has_no_window_pages(header) and WINDOW_PAGES not in header.gaps and told_by(header.producer.target):
+    config, expected = header.config, told_by(header.producer.target)
+    if _has_no_window_pages(header) and WINDOW_PAGES not in header.gaps and expected:
         return f"the header says window {config.window} and window_pages 0, and names no gap {WINDOW_PAGES!r}"
     if config.window_pages and WINDOW_PAGES in header.gaps:
         return f"the header says window_pages {config.window_pages}, and names the gap {WINDOW_PAGES!r}"
     for gap in header.gaps:
-        for key, times in sorted(coverage.shown.items()):
+        for key in sorted(coverage.shown.keys() & coverage.not_shown.keys()):
             rule, _, value = key.partition(".")
-            if not GAPS.get(gap, Unseen()).is_on_the_slot and leaves_out(gap, rule, value):
-                return f"the header names the gap {gap!r}, and {times} events {ACTIONS[rule].event!r} show {value}"
+            is_of_each = value in expected.get(rule, ()) and not GAPS.get(gap, Unseen()).is_on_the_slot
+            if is_of_each and leaves_out(gap, rule, value):
+                some = f"{coverage.shown[key]} of {coverage.shown[key] + coverage.not_shown[key]} events"
+                return f"the header names the gap {gap!r}, and {some} {ACTIONS[rule].event!r} show {value}"
     return ""
 
 
