@@ -568,9 +568,9 @@ def chunk_evicts_what_it_reads(d: Domain, s: Ledger, p: SimpleNamespace) -> Step
 
 @twin("abort_nth", "I9", HAS_WINDOW)
 def slot_lacks_a_token_of_the_window(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    kept = d.tokens(s.window_start) + minus(d, d.window, d.one)
+    end, kept = d.tokens(s.window_start) + d.window, s.checkpoint_len
     slot = end_turn(d, s).but(slot_kv_committed_len=kept)
-    return _where(Step(slot), d.tokens(s.window_start) + d.window < s.kv_committed_len)
+    return _where(Step(slot), end < s.kv_committed_len, end == kept + d.one)
 
 
 @twin("finish", "I9", HAS_WINDOW)

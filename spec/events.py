@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from kvproof.spec.actions.action import Action, Step
 from kvproof.spec.batch import LAUNCHES
-from kvproof.spec.domain import Domain, Flag, implies, larger, minus, one_page, smaller, window_keep_from
+from kvproof.spec.domain import Domain, Flag, implies, minus, one_page, smaller, window_keep_from
 from kvproof.spec.effects import (
     Applied,
     AskClose,
@@ -230,7 +230,7 @@ def _can_go_on(d: Domain, s: Ledger) -> Flag:
     A finish may cut more. SGLang keeps no window there: its #22900 moves the cursor, but the pages are gone.
     """
     end = d.tokens(s.window_start) + d.window
-    turn_can = d.some(s.phase == NONE, s.pre_aborted, end < larger(d, s.kv_committed_len, fill_len(s)))
+    turn_can = d.some(s.phase == NONE, s.pre_aborted, end < s.kv_committed_len, end < fill_len(s))
     slot_can = d.some(d.no(owner_is_slot(d, s)), end <= s.slot_kv_committed_len)
     return d.some(s.window_start <= s.tree_end, d.every(turn_can, slot_can))
 
