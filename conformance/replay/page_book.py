@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kvproof.conformance.replay.prefix_tree import PrefixMoves, PrefixTree, may_have_a_copy
@@ -95,19 +95,15 @@ class PageBook:
         pages = [page for page in self.window.mapped() if self.owner(page) == TREE]
         return len(pages), sum(self._pins[page] > 0 for page in pages)
 
-    def without_window(self, key: str, end: int) -> int | None:
-        """The first page of a ledger's row that the window of its token at `end` reaches, and that has no window page."""
-        table, position = self._tables.get(key), self.d.floor_pages(max(end - self.d.window, 0))
-        if table is None or not self.window.is_followed:
+    def without_window(self, pages: Sequence[int], end: int) -> int | None:
+        """The first of a row's pages that the window of its token at `end` reaches, and that has no window page."""
+        if not self.window.is_followed:
             return None
-        read = table.pages[position : self.d.ceil_pages(end)]
-        ends = (self.d.tokens(position + place + 1) for place in range(len(read)))
-        lost = (
-            page
-            for page, end_of_page in zip(read, ends, strict=True)
-            if reaches(end, self.d.window, end_of_page) and not self.window.is_behind(page)
-        )
-        return next(lost, None)
+        for position in range(self.d.floor_pages(max(end - self.d.window, 0)), min(self.d.ceil_pages(end), len(pages))):
+            is_read = reaches(end, self.d.window, self.d.tokens(position + 1))
+            if is_read and not self.window.is_behind(pages[position]):
+                return pages[position]
+        return None
 
     def is_free(self, page: int) -> bool:
         return page not in self._owners and self._is_in_pool(page)
@@ -282,14 +278,10 @@ class PageBook:
 
     def _look_for_windows(self, moves: Moves, shared: list[int]) -> None:
         """The window of the token behind a shared prefix is there (SGLang #17061)."""
-        if not self.window.is_followed:
-            return
-        end = self.d.tokens(len(shared))
-        for position, page in enumerate(shared):
-            if reaches(end, self.d.window, self.d.tokens(position + 1)) and not self.window.is_behind(page):
-                sentence = f"shared page {page} has no window page, and the window of the next token reaches it"
-                moves.problems.append(Problem("I10", sentence, page, TREE, moves.key))
-                return
+        page = self.without_window(shared, self.d.tokens(len(shared)))
+        if page is not None:
+            sentence = f"shared page {page} has no window page, and the window of the next token reaches it"
+            moves.problems.append(Problem("I10", sentence, page, TREE, moves.key))
 
     def _take(self, moves: Moves, first: int, last: int, fresh: list[int], fresh_window: list[int]) -> None:
         moves.wanted += last - first

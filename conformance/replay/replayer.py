@@ -333,13 +333,14 @@ class Replayer:
 
     def _lost_window(self, event: Event, key: str, before: Ledger) -> str:
         """What a prefill that continues a row cannot read any more, as a sentence."""
+        table = self.book.table(key)
         start: Any = before.prefix_len
-        page = self.book.without_window(key, start) if event.action == "extend" else None
-        return (
-            ""
-            if page is None
-            else f"page {page} of its row has no window page, and the window of token {start} reaches it"
-        )
+        if event.action != "extend" or table is None:
+            return ""
+        page = self.book.without_window(table.pages, start)
+        if page is None:
+            return ""
+        return f"page {page} of its row has no window page, and the window of token {start} reaches it"
 
     def _reused(self, event: Event, judgement: Judgement) -> Iterator[Reused]:
         """What a launch is given although another of its batch uses it; whether it was asked is counted, too."""

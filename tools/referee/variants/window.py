@@ -106,7 +106,7 @@ def abort_keeps_what_has_no_window(d: Domain, s: Ledger, p: SimpleNamespace) -> 
 
 @WINDOW.wrong("abort_retracted", must="I9: the window of a session's next token is there")
 def abort_in_the_queue_keeps_what_has_no_window(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """The same of a turn that was retracted and is aborted in the queue."""
+    """A retracted turn is aborted in the queue and leaves KV of the checkpoint: its window is gone there, too."""
     return keeps_the_checkpoint(d, s, restored(d, s, s.prefix_len), d.true)
 
 
