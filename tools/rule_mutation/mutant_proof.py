@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from kvproof.model.questions import PROVED, UNKNOWN, Answer, Asker, Label, ask_z3, one_by_one
 from kvproof.model.small_rows import SMALL_ROWS
 from rule_mutation.mutant_spec import SpecCopy, copy_of_spec
+from rule_mutation.page_terms import is_refuted
 
 CRASH, INDUCTION, LEMMAS, SITUATIONS = "does not run", "induction", "lemmas on pages", "situations of pages"
 TWINS = "wrong rules that must fail"
@@ -35,6 +36,7 @@ OF_QUESTIONS = {
     "can": SITUATIONS,
 }
 """By the first word of a question's name."""
+OF_PAGES = "pages: "
 OF_RUNS, OF_STATES = "expected runs", "all of "
 LITTLE = 300_000
 """Z3's resource units for one goal of a lemma on pages: a false one is never refuted, and a true one needs less."""
@@ -47,7 +49,7 @@ Place = tuple[str, int]
 
 
 class Noticed(Exception):
-    """A proof of the mutated rules does not say `proved`. `is_sure`: the solver has a counterexample, or a search an end."""
+    """A proof of the mutated rules does not say `proved`. `is_sure`: there is a counterexample, or a search has an end."""
 
     def __init__(self, by: str, said: str, is_sure: bool = True) -> None:
         super().__init__(said)
@@ -171,9 +173,9 @@ def recorded() -> Known:
 class _Judging(_Counted):
     """Asks what a mutant may have changed, and ends the proof at the first answer that is not as it must be."""
 
-    def __init__(self, known: Known, mutated: Place | None, compared: Compared) -> None:
+    def __init__(self, copy: SpecCopy, known: Known, mutated: Place | None, compared: Compared) -> None:
         super().__init__()
-        self.known, self.mutated, self.compared = known, mutated, compared
+        self.copy, self.known, self.mutated, self.compared = copy, known, mutated, compared
         self.asked = 0
 
     def answers(self, question: Any) -> dict[Label, Answer]:
@@ -187,9 +189,15 @@ class _Judging(_Counted):
         limit = {"rlimit": LITTLE} if by == LEMMAS else {}
         for label, answer in one_by_one(question.pose(), **limit):
             if answer.verdict != PROVED:
-                raise Noticed(by, f"{question.name} / {label[0]}: {label[1]}", answer.verdict != UNKNOWN)
+                said = f"{question.name} / {label[0]}: {label[1]}"
+                raise Noticed(by, said, answer.verdict != UNKNOWN or self._is_refuted(question.name))
             found[label] = answer
         return found
+
+    def _is_refuted(self, question: str) -> bool:
+        """Three rows refute a lemma on pages, which the solver does not refute of all rows."""
+        effect = question.removeprefix(OF_PAGES)
+        return effect != question and is_refuted(self.copy, effect)
 
     def recall(self, what: str, search: Callable[[], Any], kept_as: Any) -> Any:
         name = self._name(what)
@@ -218,6 +226,6 @@ def proved(copy: SpecCopy, known: Known, mutated: Place | None, compared: Compar
         if proof.vacuous:
             raise Noticed(TWINS if proof.vacuous[0].startswith("nothing needs") else STATES, proof.vacuous[0])
 
-    copy.prove._find_out(proof, heed, _Judging(known, mutated, compared))
+    copy.prove._find_out(proof, heed, _Judging(copy, known, mutated, compared))
     heed("the end")
     return proof

@@ -1,4 +1,4 @@
-"""Whether two copies mean the same by pages: on small rows, since no solver decides it of all.
+"""What a copy says of pages, on small rows, since no solver decides it of all: whether it is wrong, or means something else.
 
 Two formulas that differ on rows of any length differ on rows of three positions, or at their ends, which is seen there too.
 """
@@ -14,6 +14,24 @@ from rule_mutation.mutant_spec import SpecCopy
 from rule_mutation.mutant_terms import RLIMIT, same
 
 Formulas = list[Any]
+
+
+def is_refuted(copy: SpecCopy, effect: str) -> bool:
+    """Three rows, positions and pages of which all statements hold, and one does not after the effect.
+
+    Everything else may be empty and free, so it refutes the lemma on rows of any length too. What bounds a finite instance is
+    demanded after the effect, never asked.
+    """
+    lemmas = copy.page_lemmas
+    size = lemmas.SIZE
+    unbounded = lemmas.Universe(size)
+    unbounded.inside = lemmas.Universe().inside
+    given = (lemmas.FIRST, lemmas.LAST, lemmas.COUNT, lemmas.DUPLICATES, lemmas.FREED_FROM)
+    after = lemmas.state(lemmas.AFTER)
+    small = [*(z3.And(end >= 0, end <= size) for end in given), *(after.row_end[i] <= size for i in range(size))]
+    before = lemmas.holds_before(lemmas.FINITE).values()
+    does, sides = lemmas.meaning(lemmas.FINITE, effect), lemmas.conditions(lemmas.FINITE, effect).values()
+    return _answer([*before, *does, *sides, *small, z3.Not(z3.And(*lemmas.holds_after(unbounded).values()))]) == z3.sat
 
 
 def pages_that_differ(right: SpecCopy, wrong: SpecCopy) -> list[str]:
@@ -40,7 +58,11 @@ def _meanings(right: SpecCopy, wrong: SpecCopy) -> Iterator[str]:
 
 
 def _can_be(formulas: Formulas) -> bool:
+    return bool(_answer(formulas) != z3.unsat)
+
+
+def _answer(formulas: Formulas) -> Any:
     solver = z3.Solver()
     solver.set("rlimit", RLIMIT)
     solver.add(*formulas)
-    return bool(solver.check() != z3.unsat)
+    return solver.check()

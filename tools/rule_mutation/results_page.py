@@ -64,8 +64,8 @@ def told(mutants: Sequence[Mutant], results: dict[str, Result], words: Sequence[
         f"{len(judged)} mutants, {len(judged) - len(real)} of them equivalent. "
         f"Noticed by the proof alone: **{share(by_proof)}**.",
         "",
-        f"Of these, {without_answer} lemmas on pages are noticed because the solver gives no answer, which is no pass: "
-        "on rows of any length it refutes none.",
+        f"Of these, {without_answer} are noticed because the solver gives no answer, which is no pass. "
+        "Every other wrong lemma on pages has three rows that refute it.",
         "",
         f"- with the kill matrix: {share(by_proof + by[KILL_MATRIX])};",
         f"- with replays of right runs: {share(by_proof + by[KILL_MATRIX] + by[CONFORMANCE])};",

@@ -8,6 +8,7 @@ __all__ = ["ALLOWED", "EQUIVALENT", "MISSED", "REVIEWS", "Review"]
 
 LIVENESS, EFFECTS, POOL = "spec/liveness.py", "spec/effects.py", "spec/pool.py"
 
+DOMAIN = "spec/domain.py"
 PAGES, WINDOW_MAP = "model/pages.py", "model/window_map.py"
 FINITE = "It bounds finite instances alone: of rows and pages of any number the same formula says that they are numbered from 0."
 
@@ -22,8 +23,8 @@ ROUNDED_UP = "swap twin: floor_pages -> ceil_pages"
 ALIGNED = (
     ("spec/actions/prefill.py", "extend"),
     ("spec/actions/prefill.py", "insert_own"),
-    ("spec/domain.py", "footprint"),
-    ("spec/domain.py", "window_from"),
+    (DOMAIN, "footprint"),
+    (DOMAIN, "window_from"),
 )
 
 
@@ -116,6 +117,33 @@ REVIEWS: tuple[Review, ...] = (
         ("drop operand: d.no(before.plain) -> (dropped)",),
         ALLOWED,
         "It asks ordinary requests, too. A retract takes their row, so nothing is read there: a server need not keep it.",
+    ),
+    Review(
+        "spec/events.py",
+        "_of_its_pages",
+        (
+            "off by one: before.output_len -> before.output_len + 1",
+            "off by one: before.output_len -> before.output_len - 1",
+        ),
+        EQUIVALENT,
+        "Where the event names no finished length, the output is compared with itself and a token: at most is true of each.",
+    ),
+    *(
+        Review(
+            DOMAIN,
+            name,
+            (f"flip comparison: {least} -> {less}",),
+            EQUIVALENT,
+            "Where both numbers are the same, both branches give one value.",
+        )
+        for name, least, less in (("larger", "a <= b", "a < b"), ("minus", "b <= a", "b < a"))
+    ),
+    Review(
+        DOMAIN,
+        "minus",
+        ("off by one: d.zero -> d.zero + 1",),
+        EQUIVALENT,
+        "The value is chosen where b is larger, and the whole is nothing there.",
     ),
     Review(
         "spec/events.py",

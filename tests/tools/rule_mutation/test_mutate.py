@@ -15,6 +15,7 @@ from rule_mutation.mutant_spec import copy_of_spec
 from rule_mutation.mutant_verdicts import EQUIVALENT, KILLED, NO_ANSWER, NO_MUTANT, NOT_JUDGED, Judge, Verdict
 from rule_mutation.mutants import Mutant, all_mutants, mutants_of, rule_modules
 from rule_mutation.mutate import SCORE, main
+from rule_mutation.page_terms import is_refuted
 from rule_mutation.results_page import named, told
 from rule_mutation.reviewed import ALLOWED, MISSED, Review
 
@@ -102,6 +103,12 @@ def test_a_verdict_is_right_where_it_is_known(
     found = verdict(judge, *mutant)
     assert (found.outcome, found.by) == (outcome, by)
     assert "I11" in found.detail or mutant[0] != "release_row"
+    assert not found.detail.endswith(NO_ANSWER)  # a wrong lemma has three rows that refute it
+
+
+@pytest.mark.parametrize("effect", ["Free", "Share", "DropRow", "Evict", "EvictWindow"])
+def test_three_rows_refute_no_lemma_that_holds(effect: str) -> None:
+    assert not is_refuted(copy_of_spec(), effect)
 
 
 def test_every_module_of_rules_is_judged() -> None:
@@ -179,13 +186,13 @@ def test_where_the_solver_gave_no_answer_a_word_counts() -> None:
     mutants, results = _four()
     results["1"] = {"outcome": KILLED, "by": LEMMAS, "detail": f"pages: Insert / J4: 0 <= tree_end{NO_ANSWER}"}
     page = told(mutants, results, ())
-    assert "**2 of 3 (66.7%)**.\n\nOf these, 1 lemmas on pages" in page.text
+    assert "**2 of 3 (66.7%)**.\n\nOf these, 1 are noticed because" in page.text
     word = Review(
         "spec/a.py", "f", (named(mutants[0]), named(mutants[3])), EQUIVALENT, "it bounds small instances alone"
     )
     page = told(mutants, results, (word,))
     assert page.complaints == []
-    assert "**1 of 1 (100.0%)**.\n\nOf these, 0 lemmas on pages" in page.text
+    assert "**1 of 1 (100.0%)**.\n\nOf these, 0 are noticed because" in page.text
 
 
 def test_a_page_without_markers_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
