@@ -36,7 +36,6 @@ OF_QUESTIONS = {
     "can": SITUATIONS,
 }
 """By the first word of a question's name."""
-OF_PAGES = "pages: "
 OF_RUNS, OF_STATES = "expected runs", "all of "
 LITTLE = 300_000
 """Z3's resource units for one goal of a lemma on pages: a false one is never refuted, and a true one needs less."""
@@ -184,20 +183,18 @@ class _Judging(_Counted):
         self.asked += 1
         if self.asked == ASKED_BEFORE_COMPARING and self.compared.is_nothing:
             raise Same
-        by = OF_QUESTIONS.get(question.name.split(" ")[0].rstrip(":"), OTHERS)
+        kind, _, of = question.name.partition(" ")
+        by = OF_QUESTIONS.get(kind.rstrip(":"), OTHERS)
         found = {}
         limit = {"rlimit": LITTLE} if by == LEMMAS else {}
         for label, answer in one_by_one(question.pose(), **limit):
             if answer.verdict != PROVED:
                 said = f"{question.name} / {label[0]}: {label[1]}"
-                raise Noticed(by, said, answer.verdict != UNKNOWN or self._is_refuted(question.name))
+                # The solver refutes no lemma on all rows; three of them may.
+                is_sure = answer.verdict != UNKNOWN or (by == LEMMAS and is_refuted(self.copy, of))
+                raise Noticed(by, said, is_sure)
             found[label] = answer
         return found
-
-    def _is_refuted(self, question: str) -> bool:
-        """Three rows refute a lemma on pages, which the solver does not refute of all rows."""
-        effect = question.removeprefix(OF_PAGES)
-        return effect != question and is_refuted(self.copy, effect)
 
     def recall(self, what: str, search: Callable[[], Any], kept_as: Any) -> Any:
         name = self._name(what)

@@ -295,9 +295,12 @@ def _differ(a: Flat, b: Flat) -> Any:
 
 def _can_be(facts: Flat, where: Any, difference: Any) -> bool:
     """There may be such a state: also where the solver does not know."""
+    return bool(solved(*facts, difference, *(() if where is None else (where,))) != z3.unsat)
+
+
+def solved(*formulas: Any) -> Any:
+    """Whether all of them can hold, as the solver says within its limit."""
     solver = z3.Solver()
     solver.set("rlimit", RLIMIT)
-    solver.add(*facts, difference)
-    if where is not None:
-        solver.add(where)
-    return bool(solver.check() != z3.unsat)
+    solver.add(*formulas)
+    return solver.check()

@@ -6,14 +6,11 @@ Two formulas that differ on rows of any length differ on rows of three positions
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import z3
 
 from rule_mutation.mutant_spec import SpecCopy
-from rule_mutation.mutant_terms import RLIMIT, same
-
-Formulas = list[Any]
+from rule_mutation.mutant_terms import same, solved
 
 
 def is_refuted(copy: SpecCopy, effect: str) -> bool:
@@ -31,7 +28,8 @@ def is_refuted(copy: SpecCopy, effect: str) -> bool:
     small = [*(z3.And(end >= 0, end <= size) for end in given), *(after.row_end[i] <= size for i in range(size))]
     before = lemmas.holds_before(lemmas.FINITE).values()
     does, sides = lemmas.meaning(lemmas.FINITE, effect), lemmas.conditions(lemmas.FINITE, effect).values()
-    return _answer([*before, *does, *sides, *small, z3.Not(z3.And(*lemmas.holds_after(unbounded).values()))]) == z3.sat
+    fails = z3.Not(z3.And(*lemmas.holds_after(unbounded).values()))
+    return bool(solved(*before, *does, *sides, *small, fails) == z3.sat)
 
 
 def pages_that_differ(right: SpecCopy, wrong: SpecCopy) -> list[str]:
@@ -43,7 +41,7 @@ def _statements(right: SpecCopy, wrong: SpecCopy) -> Iterator[str]:
     """Those that say something else, if all together allow other states."""
     known, said = (copy.page_lemmas.holds_before(copy.page_lemmas.FINITE) for copy in (right, wrong))
     changed = [name for name, formula in said.items() if not same([known[name]], [formula])]
-    if changed and _can_be([z3.And(*known.values()) != z3.And(*said.values())]):
+    if changed and solved(z3.And(*known.values()) != z3.And(*said.values())) != z3.unsat:
         yield from changed
 
 
@@ -53,16 +51,5 @@ def _meanings(right: SpecCopy, wrong: SpecCopy) -> Iterator[str]:
     for effect in right.page_lemmas.EFFECTS:
         known, said = (copy.page_lemmas.meaning(copy.page_lemmas.FINITE, effect) for copy in (right, wrong))
         sides = list(right.page_lemmas.conditions(right.page_lemmas.FINITE, effect).values())
-        if not same(known, said) and _can_be([*before, *sides, z3.And(*known) != z3.And(*said)]):
+        if not same(known, said) and solved(*before, *sides, z3.And(*known) != z3.And(*said)) != z3.unsat:
             yield effect
-
-
-def _can_be(formulas: Formulas) -> bool:
-    return bool(_answer(formulas) != z3.unsat)
-
-
-def _answer(formulas: Formulas) -> Any:
-    solver = z3.Solver()
-    solver.set("rlimit", RLIMIT)
-    solver.add(*formulas)
-    return solver.check()
