@@ -9,7 +9,7 @@ EQUIVALENT, ALLOWED, MISSED = "equivalent", "allowed", "missed"
 
 @dataclass(frozen=True)
 class Review:
-    """On mutants of one function, for one reason. `mutants`: as the results name them behind path and function."""
+    """On mutants of one function, for one reason. `mutants`: as the results name them behind path and function, once a place."""
 
     path: str
     function: str

@@ -45,9 +45,7 @@ def told(mutants: Sequence[Mutant], results: dict[str, Result], words: Sequence[
     mutants = [m for m in mutants if results[m.key]["outcome"] != NO_MUTANT]
     idle = [m for m in mutants if results[m.key]["outcome"] == NOT_JUDGED]
     judged = [m for m in mutants if m not in idle]
-    by_name = {(word.path, word.function, name): word for word in words for name in word.mutants}
-    results = {m.key: _without_luck(results[m.key], _name_of(m) in by_name) for m in judged}
-    word_on, complaints = _words_on(judged, results, by_name)
+    word_on, complaints = _words_on(judged, results, words)
     real = [m for m in judged if _outcome(m, results, word_on) != EQUIVALENT]
     killed = [results[m.key] for m in real if results[m.key]["outcome"] == KILLED]
     by = Counter(result["by"] for result in killed)
@@ -82,13 +80,6 @@ def told(mutants: Sequence[Mutant], results: dict[str, Result], words: Sequence[
     return Told("\n".join([*lines, *_survivors(judged, results, word_on)]).rstrip(), complaints)
 
 
-def _without_luck(result: Result, has_word: bool) -> Result:
-    """What was read by hand counts, where the solver gave no answer: another run it may prove the same."""
-    if has_word and str(result["detail"]).endswith(NO_ANSWER):
-        return {**result, "outcome": SURVIVED, "by": "", "detail": ""}
-    return result
-
-
 def _outcome(mutant: Mutant, results: dict[str, Result], word_on: dict[str, Review]) -> str:
     """What it is after it was read by hand."""
     return word_on[mutant.key].verdict if mutant.key in word_on else str(results[mutant.key]["outcome"])
@@ -103,17 +94,24 @@ def _name_of(mutant: Mutant) -> Name:
 
 
 def _words_on(
-    judged: Sequence[Mutant], results: dict[str, Result], by_name: dict[Name, Review]
+    judged: Sequence[Mutant], results: dict[str, Result], words: Sequence[Review]
 ) -> tuple[dict[str, Review], list[str]]:
-    """By key of each survivor what was found when it was read; and words that are missing, or on no survivor."""
-    survived = {m.key: m for m in judged if results[m.key]["outcome"] == SURVIVED}
-    names = {key: _name_of(m) for key, m in survived.items()}
-    word_on = {key: by_name[name] for key, name in names.items() if name in by_name}
+    """By key of each survivor what was found when it was read; and words that are missing, or on no survivor.
+
+    Mutants at several places of a function can have one name. A word is on as many of them as it names.
+    """
+    by_name = {(word.path, word.function, name): word for word in words for name in word.mutants}
+    read = Counter((word.path, word.function, name) for word in words for name in word.mutants)
+    survived = {m.key: _name_of(m) for m in judged if results[m.key]["outcome"] == SURVIVED}
+    word_on = {key: by_name[name] for key, name in survived.items() if name in by_name}
+    count = Counter(survived.values())
     complaints = [f"survived, and reviewed.py has no word on it: {key}" for key in survived if key not in word_on]
-    idle = by_name.keys() - set(names.values())
-    return word_on, complaints + [
-        f"reviewed.py: no mutant survives that is called {' '.join(name)}" for name in sorted(idle)
+    complaints += [
+        f"reviewed.py: {count[name]} mutants survive that are called {' '.join(name)}, and {read[name]} were read"
+        for name in sorted(by_name)
+        if count[name] != read[name]
     ]
+    return word_on, complaints
 
 
 def _table(

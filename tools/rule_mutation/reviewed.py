@@ -22,7 +22,8 @@ BEHIND = "minus(d, given['pre_len'], d.window + one_page(d))"
 ROUNDED_UP = "swap twin: floor_pages -> ceil_pages"
 ALIGNED = (
     ("spec/actions/prefill.py", "extend"),
-    ("spec/actions/prefill.py", "insert_own"),
+    ("spec/actions/prefill.py", "insert_own"),  # the length of the duplicates,
+    ("spec/actions/prefill.py", "insert_own"),  # and the protected one
     (DOMAIN, "footprint"),
     (DOMAIN, "window_from"),
 )
