@@ -177,10 +177,9 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             if session >= 0:
                 ledger = session
                 is_another = int(kind != at.CREATE and turn >= 0 and turns[turn, at.ELSEWHERE] != 0)
-                if kind != at.CREATE and turn >= 0 and is_another == 0:
-                    whose = turns[turn, at.LEDGER_OF] - 1
-                    if whose != ledger and whose != turns[turn, at.OWN_LEDGER]:
-                        return at.NOT_CLEAN, event
+                is_its_turn = turn < 0 or is_another != 0 or turns[turn, at.LEDGER_OF] - 1 == ledger
+                if kind != at.CREATE and not is_its_turn:
+                    return at.NOT_CLEAN, event
                 if turn < 0 and (at.KINDS_OF_NO_TURN >> kind) & 1 == 0:
                     return at.NOT_CLEAN, event
             elif turn < 0:

@@ -189,7 +189,7 @@ class PageBook:
         self.window.release(moves, event.free)
         gone = set(moves.freed)
         for window in event.window_free:
-            page = self.window.behind(window)
+            page = self.window.named_by(moves, window)
             if window in gone:
                 gone.discard(window)
             elif page is None:

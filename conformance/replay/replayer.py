@@ -260,7 +260,7 @@ class Replayer:
         if event.session is None or event.turn is None or event.action == "create" or is_another:
             return ()
         whose = self.of_turn.get(event.turn)
-        if whose in (key, own_ledger(event.turn)):
+        if whose == key:
             return ()
         return (f"turn {event.turn} is of {whose}" if whose else f"turn {event.turn} was not created in {key}",)
 

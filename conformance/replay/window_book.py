@@ -82,7 +82,7 @@ class WindowBook:
         moves.wanted += len(pages)
         got, fresh[: len(pages)] = fresh[: len(pages)], []
         for page, window in zip(pages, got, strict=False):
-            named_by = self._named_by(moves, window)
+            named_by = self.named_by(moves, window)
             if not 1 <= window <= self.pool_pages:
                 moves.problems.append(
                     f"window page {window} was handed out: it is not one of the pool's {self.pool_pages}"
@@ -116,7 +116,7 @@ class WindowBook:
     def _now(self, moves: WindowMoves, page: int) -> int | None:
         return moves.entries[page] if page in moves.entries else self._window_of.get(page)
 
-    def _named_by(self, moves: WindowMoves, window: int) -> int | None:
+    def named_by(self, moves: WindowMoves, window: int) -> int | None:
         """The page that names a window page once the moves so far are made."""
         return moves.behind[window] if window in moves.behind else self._behind.get(window)
 

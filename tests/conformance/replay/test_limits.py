@@ -70,6 +70,13 @@ def of_another_session(records: Records) -> None:
     event["turn"] = next(created)["turn"]
 
 
+def of_a_request(records: Records) -> None:
+    """A decode of a session names a request of no session that runs."""
+    arrived = next(r for r in records[1:-1] if r["action"] == "arrive")
+    behind = records[records.index(arrived) :]
+    next(r for r in behind if r["action"] == "decode" and r.get("session"))["turn"] = arrived["turn"]
+
+
 def of_no_create(records: Records) -> None:
     next(r for r in records[1:-1] if r["action"] == "decode" and r.get("session"))["turn"] = "another"
 
@@ -165,6 +172,7 @@ CONTRADICTIONS: dict[str, tuple[str, Change, str]] = {
     "a late result without overlap": ("chunked", first("result", cause=1), "the header says overlap false"),
     "a late result of a later event": ("retract", late_result_of_a_later_event, "which launched no step of turn"),
     "a turn of another session": ("many-sessions", of_another_session, "is of session"),
+    "a turn of no session": ("many-sessions", of_a_request, "is of request"),
     "a step of no turn": ("many-sessions", of_no_turn, "it names no turn of session"),
     "a step of a turn that is over": ("many-sessions", of_a_turn_that_is_over, "is no turn of session"),
     "a refused turn with another input": (

@@ -91,6 +91,7 @@ def test_a_row_takes_a_window_page_with_each_page_and_gives_up_those_behind_the_
             "window page 99 was handed out: it is not one of the pool's 9",
         ),
         (evicting("close", window_free=(1,)), "evicted window page 1 is free already: no page names it"),
+        (evicting("close", window_free=(6, 6)), "evicted window page 6 is free already: no page names it"),
         (evicting("close", free=(6,)), "window page 6 was not freed with the page that names it"),
     ],
 )

@@ -155,6 +155,13 @@ def result_of_another_turn(t: Trace) -> None:
 
 
 @EVENTS.wrong("sessions", must="turn of the session")
+def step_of_a_request_of_no_session(t: Trace) -> None:
+    """A session's step is written for a request of no session: its row and its tokens are two users'."""
+    arrives = t.first("arrive")
+    t.next_of(arrives, "decode", where=of_session)["turn"] = arrives["turn"]
+
+
+@EVENTS.wrong("sessions", must="turn of the session")
 def decode_of_a_turn_that_never_came(t: Trace) -> None:
     """A step runs for a turn that nobody created: the session has two turns on one row."""
     t.first("decode", where=of_session)["turn"] = "ghost"

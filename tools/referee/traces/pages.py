@@ -294,6 +294,13 @@ def window_page_freed_twice(t: Trace) -> None:
     t.next_of(left, "finish", where=has("free")).setdefault("window_free", []).append(left["window_free"][0])
 
 
+@PAGES.wrong("window", must="I16")
+def window_page_evicted_twice(t: Trace) -> None:
+    """One eviction frees a window page two times: two rows take it."""
+    evict = t.first("evict", where=lambda e: bool(e.get("window_free")) and not e.get("free"))
+    evict["window_free"].append(evict["window_free"][-1])
+
+
 @PAGES.wrong("sessions", must="refused: the header names no window pool")
 def window_pages_without_a_pool(t: Trace) -> None:
     """Events take and free pages of a second pool that the header does not name: nothing follows them."""
