@@ -158,7 +158,7 @@ def has_prefix_id(page: int, told: int, length: int, ledger: int, state: StateAr
     What a move that is undone leaves in `prefixes` says nothing: the page that it names has another number, or none.
     """
     pages, prefixes, journal, counts = state.pages, state.prefixes, state.journal, state.counts
-    if told == at.ABSENT or page == at.UNKNOWN:
+    if told == at.ABSENT:
         return True
     if page == at.ROOT or told < 0 or told >= prefixes.shape[0]:
         return False
@@ -167,6 +167,8 @@ def has_prefix_id(page: int, told: int, length: int, ledger: int, state: StateAr
         return False
     if state.prefix_lengths[told] != 0 and state.prefix_lengths[told] != length:
         return False
+    if page == at.UNKNOWN:
+        return True
     known, other = pages[at.PREFIX_ID, page], prefixes[told]
     if not is_of_tokens(known, told) or (other != 0 and other != page and pages[at.PREFIX_ID, other] == told):
         return False

@@ -228,7 +228,7 @@ def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, sta
             last_in_tree = int(arena[start + first - 1]) if same < first else before
             if not has_prefix_id(last_in_tree, told, first, ledger, state):
                 return False
-            told_length = first if last_in_tree != at.UNKNOWN else 0
+            told_length = first
             is_whole = table[at.ACTION, event] == at.AN_INSERT
             if table[at.SHARED_SEEN, event] != at.ABSENT and (
                 n_shared > first

@@ -102,7 +102,7 @@ class PrefixTree:
     def show_id(self, moves: PrefixMoves, page: int, told: int | None, length: int, key: str) -> str:
         """A row's prefix of so many pages, which ends with this page of the tree, has this number; what is wrong with that, as a
         sentence."""
-        if told is None or page == UNKNOWN:
+        if told is None:
             return ""
         if page == ROOT:
             return f"it has no page of the tree, and is number {told}"
@@ -110,12 +110,14 @@ class PrefixTree:
             return f"number {told} is of a prefix of {known} pages, and the row's has {length}"
         if not is_of_tokens(before := told_before(self.told.get(key), length), told):
             return f"the first {length} pages of this turn were number {before} before, and are number {told} now"
+        moves.told[key] = length, told
+        if page == UNKNOWN:
+            return ""
         if (other := self._pages.get(told)) not in (None, page) and other not in moves.replaced:
             return f"number {told} is the prefix that ends with page {other} in the tree, and ends with page {page} in the row"
         if not is_of_tokens(self._ids.get(page, 0), told):
             return f"the prefix that ends with page {page} is number {self._ids[page]} in the tree, and number {told} in the row"
         moves.ids[page] = told
-        moves.told[key] = length, told
         return ""
 
     def add(self, moves: PrefixMoves, page: int, before: int) -> None:

@@ -106,6 +106,14 @@ def test_a_number_is_of_one_length_also_when_its_pages_have_left_the_tree() -> N
     assert told(tree, 3, 77) == "number 77 is of a prefix of 2 pages, and the row's has 1"
 
 
+def test_a_number_is_of_one_length_also_where_no_event_names_the_page() -> None:
+    tree = tree_of((1, 2))
+    assert told(tree, 2, 77, length=2) == ""
+    assert told(tree, UNKNOWN, 77, length=3) == "number 77 is of a prefix of 2 pages, and the row's has 3"
+    assert told(tree, UNKNOWN, 78, length=3) == ""
+    assert told(tree, 1, 78) == "number 78 is of a prefix of 3 pages, and the row's has 1"
+
+
 def test_the_first_pages_of_a_turn_keep_their_number_until_it_is_over() -> None:
     tree = tree_of((1,), (3,))
     assert told(tree, 1, 77, turn="request r") == ""

@@ -53,6 +53,13 @@ def one_number_for_two_prefixes(t: Trace) -> None:
     next(p for p in told if p["prefix_id"] != told[0]["prefix_id"])["prefix_id"] = told[0]["prefix_id"]
 
 
+@TREE.wrong("duplicates", must="I12: a number is of one length")
+def number_of_a_shorter_prefix(t: Trace) -> None:
+    """The end of a request gives its pages back as copies of a prefix that is shorter: the next user finds nothing there."""
+    finish = t.all("finish", where=lambda e: _says("dup_len", e))[1]
+    finish["params"]["prefix_id"] = t.first("insert", where=lambda e: _says("prefix_id", e))["params"]["prefix_id"]
+
+
 @TREE.wrong("duplicates", must="I12: what is numbered is a prefix")
 def prefix_of_a_prefill_that_shares_nothing(t: Trace) -> None:
     """A prefill numbers a prefix and takes none over: the number is compared with nothing."""
