@@ -11,13 +11,13 @@ import pytest
 from mutation import in_place, verdicts
 from mutation.mistakes import mistakes
 from mutation.rare_schedules import PARTING, parting
-from mutation.results_page import Told, report
+from mutation.results_page import report
 from mutation.reviewed import ALLOWED, EQUIVALENT, MISSED, Review
 from mutation.runs import Run, scenario_run, schedule_run
 from mutation.sample import evenly
 from mutation.subjects import reference, twins
 from mutation.verdicts import KILLED, NO_MUTANT, SURVIVED, Case, Plan, judged
-from rule_mutation.mutant_results import Result
+from rule_mutation.mutant_results import Result, Told
 from rule_mutation.mutants import Mutant
 
 from kvproof.conformance.fuzz.judging import Judging

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from mutation.results_page import Told, named
+from mutation.results_page import named
 from mutation.review import EQUIVALENT, MISSED, Review
-from rule_mutation.mutant_results import Result
+from rule_mutation.mutant_results import Result, Told
 from rule_mutation.mutants import Mutant
 
 from code_mutation.judging import NO_MUTANT, NOT_UNDERSTOOD, REFUTED, SAME, SURVIVED

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from rule_mutation.mutant_results import Result
+from rule_mutation.mutant_results import Result, Told, listed
 from rule_mutation.mutants import Mutant
 
 from mutation.reviewed import ALLOWED, MISSED, REVIEWS, Review
@@ -15,12 +14,6 @@ from mutation.subjects import Subject
 from mutation.verdicts import EQUIVALENT, KILLED, NO_MUTANT, SURVIVED
 
 ENOUGH = 0.95
-
-
-@dataclass(frozen=True)
-class Told:
-    text: str
-    complaints: list[str]
 
 
 def named(mutant: Mutant) -> str:
@@ -138,13 +131,9 @@ def _survivors(judged: Sequence[Mutant], final: dict[str, str], word_on: dict[st
             lines += [f"### {title}", "", "| where | mutants | why |", "| --- | --- | --- |"]
             for word in dict.fromkeys(word_on[m.key] for m in some):
                 names = [named(m) for m in some if word_on[m.key] == word]
-                lines.append(f"| `{word.path}` `{word.function}` | {_listed(names)} | {word.reason} |")
+                lines.append(f"| `{word.path}` `{word.function}` | {listed(names)} | {word.reason} |")
             lines.append("")
     if unread:
         lines += ["### Survived, and not read yet", ""]
-        lines += [f"- `{m.path}` `{m.function}`, {_listed([named(m)])}" for m in unread]
+        lines += [f"- `{m.path}` `{m.function}`, {listed([named(m)])}" for m in unread]
     return lines
-
-
-def _listed(names: Sequence[str]) -> str:
-    return "; ".join(f"`{name}`".replace("|", "\\|") for name in names)

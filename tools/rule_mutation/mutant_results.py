@@ -6,10 +6,19 @@ import hashlib
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Told:
+    """A page, and why the command fails."""
+
+    text: str
+    complaints: list[str]
 
 
 def digest_of_modules(packages: Sequence[str]) -> str:
@@ -56,3 +65,8 @@ def write_part(page: Path, part: str, text: str) -> None:
     begin, end = begin_of(part), f"<!-- {part}:end -->"
     before, rest = page.read_text(encoding="utf-8").split(begin)
     page.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}", encoding="utf-8")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names of mutants in one cell of a table."""
+    return "; ".join(f"`{name}`".replace("|", "\\|") for name in names)

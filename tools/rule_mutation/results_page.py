@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from rule_mutation.mutant_results import Result
+from rule_mutation.mutant_results import Result, Told, listed
 from rule_mutation.mutant_verdicts import (
     BY_PROOF,
     CHECKS,
@@ -25,14 +24,6 @@ from rule_mutation.reviewed import REVIEWS, Review
 ENOUGH = 0.97
 """The share of mutants that the proof alone must notice, of those that are not equivalent."""
 TITLES = {"equivalent": "no mistake, as read by hand", "allowed": "another right rule", "missed": "missed"}
-
-
-@dataclass(frozen=True)
-class Told:
-    """A page, and why the command fails."""
-
-    text: str
-    complaints: list[str]
 
 
 def named(mutant: Mutant) -> str:
@@ -146,15 +137,11 @@ def _survivors(judged: Sequence[Mutant], results: dict[str, Result], word_on: di
         ]
     for word in dict.fromkeys(word_on[m.key] for m in survived if m.key in word_on):
         names = [named(m) for m in survived if word_on.get(m.key) == word]
-        lines.append(f"| `{word.path}` `{word.function}` | {_listed(names)} | {TITLES[word.verdict]} | {word.reason} |")
+        lines.append(f"| `{word.path}` `{word.function}` | {listed(names)} | {TITLES[word.verdict]} | {word.reason} |")
     unread = [m for m in survived if m.key not in word_on]
     if unread:
         lines += ["", "Survivors that nobody read yet:", ""]
         lines += [
-            f"- `{m.path}:{m.line}` `{m.function}`, {_listed([named(m)])}: {results[m.key]['detail']}" for m in unread
+            f"- `{m.path}:{m.line}` `{m.function}`, {listed([named(m)])}: {results[m.key]['detail']}" for m in unread
         ]
     return lines
-
-
-def _listed(names: Sequence[str]) -> str:
-    return "; ".join(f"`{name}`".replace("|", "\\|") for name in names)
