@@ -11,6 +11,8 @@ else runs on the machine stays out; beside it the CPU time of the scheduler's th
 The account says where the microseconds go: each part alone in a tight loop, and timed where it runs, with the caches
 and the branch predictors as the scheduler leaves them.
 
+Bytecodes of Python are counted as well: those of a step, and those that recording adds. They are the same on every machine.
+
 A round of speculation takes tens of milliseconds here, because its kernels are interpreted on a CPU: no difference of windows
 shows microseconds. So the time inside the recorder's wrappers is taken itself: in rounds, and in steps that decode.
 
@@ -38,6 +40,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from measuring import machine, writer_of
@@ -48,6 +51,7 @@ RUNNING, OF_SESSIONS = 6, 3
 STEPS_OF_A_GROUP = 32
 SETTLING_STEPS, STEPS_OF_A_WINDOW, WINDOWS = 128, 4 * STEPS_OF_A_GROUP, 80
 STEPS = (SETTLING_STEPS + STEPS_OF_A_WINDOW) * WINDOWS
+COUNTED_STEPS = 10 * STEPS_OF_A_GROUP
 ROUNDS, DRAFTS = 300, 2
 """Of the measurement inside the wrappers, with the first ones, which do not count; drafts of each round."""
 # In the second workload a request comes every so many steps and stays for so many.
@@ -275,6 +279,33 @@ class Bench:
         recorder.stop()
         return _quartiles([1e6 * (after - before) for before, after in itertools.pairwise(spent[SETTLING_STEPS:])])
 
+    def bytecodes(self) -> tuple[float, float]:
+        """Bytecodes of Python that a step runs without recording, and that recording adds."""
+        handover = self._to_nowhere()
+        recorder = self.recorder(handover.put)
+        handover.page_ids = recorder.page_ids
+        self._run(STEPS_OF_A_GROUP)
+        without = self._bytecodes_of_a_step()
+        recorder.start()
+        self._run(STEPS_OF_A_GROUP)
+        recorded = self._bytecodes_of_a_step()
+        recorder.stop()
+        return without, recorded - without
+
+    def _bytecodes_of_a_step(self) -> float:
+        count = 0
+
+        def each_bytecode(frame: FrameType, event: str, _argument: Any) -> Any:
+            nonlocal count
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+            count += event == "opcode"
+            return each_bytecode
+
+        sys.settrace(each_bytecode)
+        self._run(COUNTED_STEPS)
+        sys.settrace(None)
+        return count / COUNTED_STEPS
+
     def _run(self, steps: int, at_each: Callable[[], None] = lambda: None) -> None:
         passes = 0
 
@@ -449,6 +480,9 @@ def measure(what: str, page_size: int) -> None:
         case "inside":
             print(json.dumps(bench.inside()))
             return
+        case "bytecodes":
+            print(json.dumps(bench.bytecodes()))
+            return
         case "nothing":
             cost = bench.paired(lambda: None, lambda: None)
         case "SGLang's own busy check":
@@ -530,6 +564,8 @@ def report(site: Path) -> Iterator[str]:
         for where, parts in measured(site, "account", page_size).items():
             costs = ", ".join(f"{part} {cost:.1f}" for part, cost in parts.items())
             yield f"page size {page_size}, {where}: {costs}"
+        without, added = measured(site, "bytecodes", page_size)
+        yield f"page size {page_size}, bytecodes of Python: {without:,.0f} a step without recording, {added:,.0f} more with it"
     for what in ("inside", "inside with speculation"):
         of = (
             f"a round of speculation with {DRAFTS} drafts, overlapped"

@@ -69,10 +69,12 @@ class Handover:
         self._sealed: deque[tuple[int, list[Any]]] = deque()
         self._frames: deque[bytes | memoryview] = deque()
         self.waiting_bytes = 0
-        self.records = 0
-        """that were put so far"""
+        self._complete_records = 0
+        """of the batches that are complete"""
         self.is_idle = True
         """everything is handed over, and the scheduler said that nothing is in flight"""
+        # The first record of a busy period goes at once: from then on the end of the process is not the end of the trace.
+        self._records_of_this_batch = 1
 
     @property
     def seen(self) -> int:
@@ -80,15 +82,22 @@ class Handover:
         waiting = itertools.chain(*(batch for _, batch in self._sealed), self._batch)
         return self._packed + self._lost + sum(map(events_of, waiting))
 
+    @property
+    def records(self) -> int:
+        """How many were put so far."""
+        return self._complete_records + len(self._batch)
+
     def put(self, record: Any) -> None:
-        if self._is_over:  # around the handler in which the recording ended there may be one that still runs
-            return
         self._batch.append(record)
-        self.records += 1
-        # The first record of a busy period goes at once: from then on the end of the process is not the end of the trace.
-        if self.is_idle or len(self._batch) >= RECORDS_OF_A_BATCH:
-            self.is_idle = False
-            self.flush()
+        if len(self._batch) >= self._records_of_this_batch:
+            self._batch_is_full()
+
+    def _batch_is_full(self) -> None:
+        if self._is_over:  # around the handler in which the recording ended there may be one that still runs
+            self._batch = []
+            return
+        self.is_idle, self._records_of_this_batch = False, RECORDS_OF_A_BATCH
+        self.flush()
 
     def flush(self) -> None:
         """Send what is complete, as far as the pipe takes it."""
@@ -107,7 +116,7 @@ class Handover:
             self.page_ids.settle(wait=True)
             self.flush()
             self._add(frame(IDLE))
-            self.is_idle = True
+            self.is_idle, self._records_of_this_batch = True, 1
             self._send()
 
     def end(self, reason: str, *, dropped: int = 0, patience: float = PATIENCE_SECONDS) -> bool:
@@ -123,7 +132,7 @@ class Handover:
             self._pack(self.page_ids.settled)
         self._lost = self.seen - self._packed
         self._sealed.clear()
-        self._batch = []
+        self._batch, self._records_of_this_batch = [], 1
         with suppress(Exception):  # nobody reads it, or there is no memory
             self._frames.append(frame((END, reason, dropped + self._lost)))
             self._says_its_end = True
@@ -167,6 +176,7 @@ class Handover:
         """The batch is complete; it can be packed once the page ids that it names have come from the device."""
         if self._batch:
             self._sealed.append((self.page_ids.mark(), self._batch))
+            self._complete_records += len(self._batch)
             self._batch = []
 
     def _pack(self, settled: int) -> None:
