@@ -24,7 +24,7 @@ TOOLS := PYTHONPATH=tools:benchmarks $(BIN)/python
 TOOLS_WITH_SGLANG := PYTHONPATH=tools:benchmarks:.venv-sglang/site/0.5.11 .venv-sglang/bin/python
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: adopt history fix demo-server finding issue help demo certify test test-code test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak test-faults referee mutants mutants-spec mutants-code code-releases bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces fuzz-files test-versions wheel-twice audit sbom lint types docs layout clean
+.PHONY: adopt history fix demo-server finding issue help demo certify test test-code test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak soak-fixed test-faults referee mutants mutants-spec mutants-code code-releases bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces fuzz-files test-versions wheel-twice audit sbom lint types docs layout clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -148,6 +148,12 @@ soak: $(STAMP) ## a million checked steps without a false alarm, whether the int
 	@echo "== soak: scenarios of SGLang 0.5.11 (SOAK_SGLANG=\"--seconds 5\": each of them)"
 	$(PYTHON) tests/conformance/adapters/sglang/make_env.py
 	$(TOOLS_WITH_SGLANG) -W ignore -m soak.sglang_soak $(SOAK_SGLANG)
+
+soak-fixed: $(STAMP) ## the scenarios that show findings, on SGLang 0.5.23 with the fixes of docs/findings/fixes, without a false alarm
+	@echo "== soak-fixed"
+	$(PYTHON) tests/conformance/adapters/sglang/make_env.py 0.5.23
+	copy=$$(PYTHONPATH=tests/conformance/adapters/sglang:tools $(BIN)/python -W ignore tests/conformance/adapters/sglang/fixed_sglang.py all) && \
+	PYTHONPATH=tools:benchmarks:$$copy .venv-sglang/bin/python -W ignore -m soak.sglang_soak $(SOAK_SGLANG)
 
 test-faults: $(STAMP) ## harm to a recorded server: kills, full disks, stalls; does it notice, is what is missing counted (FAULTS="--kills 10")
 	@echo "== test-faults"

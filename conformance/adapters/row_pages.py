@@ -15,6 +15,8 @@ from typing import Any
 from kvproof.conformance.adapters.live.page_ids import PageIds
 from kvproof.conformance.adapters.live.readings import Values
 
+NAMESPACES = ("extra_key", "cache_salt")
+"""Attributes of a request that the tree keeps apart by, beside its tokens; a release has the first or both."""
 MOST_READ = 2**14
 """Tokens of a prefix that are looked at while the scheduler waits."""
 MOST_PREFIXES = 2**16
@@ -57,6 +59,8 @@ class RowPages:
         self.has_window = has_window
         self._prefixes: dict[bytes, int] = {}
         """Digest of the tokens of a prefix -> its number. Digests stay here: the trace has the numbers."""
+        self.keys_are_pairs = False
+        """the tree's key of a token is that token and the next, as for EAGLE: the token behind a prefix is a part of it"""
         self.page_ids = PageIds(scheduler.page_size, device_is_host=device == "cpu")
         self.window_pool: WindowPool | None = None
         """None where the trace does not name window pages."""
@@ -74,17 +78,18 @@ class RowPages:
     def prefix_id(self, req: Any, length: int) -> Values:
         """The parameter `prefix_id`: the number of the leading whole pages of a request's tokens, the same for the same tokens.
 
-        What sets prefixes apart whose tokens are the same counts, too (`extra_key`). No number is given where there is no page,
+        What sets prefixes apart whose tokens are the same counts, too (NAMESPACES). No number is given where there is no page,
         where not all tokens are known, and where they are so many that the scheduler would wait: it costs about 25 us for each
         1,000 tokens.
         """
         length -= length % self.page_size
-        if not 0 < length <= min(MOST_READ, len(req.origin_input_ids) + len(req.output_ids)):
+        count = length + self.keys_are_pairs
+        if not 0 < length <= MOST_READ or count > len(req.origin_input_ids) + len(req.output_ids):
             return {}
-        tokens = array("q", req.origin_input_ids[:length])
-        tokens.extend(req.output_ids[: length - len(tokens)])
-        text = str(getattr(req, "extra_key", None) or "").encode()
-        digest = blake2b(tokens.tobytes() + text, digest_size=16).digest()
+        tokens = array("q", req.origin_input_ids[:count])
+        tokens.extend(req.output_ids[: count - len(tokens)])
+        namespace = repr([getattr(req, name, None) or None for name in NAMESPACES]).encode()
+        digest = blake2b(tokens.tobytes() + namespace, digest_size=16).digest()
         if digest not in self._prefixes and len(self._prefixes) >= MOST_PREFIXES:
             return {}
         return {"prefix_id": self._prefixes.setdefault(digest, len(self._prefixes) + 1)}

@@ -4,15 +4,17 @@
         [--steps N] [--seconds S] [--seed S] [--jobs N] [--out FILE] [SCENARIO ...]
 
 It continues where it was stopped: what was done of a scenario stands in out/soak_sglang/, by release, code and seed.
-Scenarios that are known to violate the release's rules stand in docs/findings and are left out: they are no false alarms. The
-others are run on schedulers that are built anew every few thousand steps, each time with another page size, pool and seed.
+Scenarios that are known to violate the release's rules stand in docs/findings and are left out: they are no false alarms. They
+are run on a copy of the release with the fixes of docs/findings/fixes (`make soak-fixed`), and no deviation is followed there.
+Schedulers are built anew every few thousand steps, each time with another page size, pool and seed.
 `--seconds` bounds each scenario; what was not reached is said. Exit code 1 if anything is found. With no bound and no names it
-writes benchmarks/results/soak_sglang_RELEASE.md.
+writes benchmarks/results/soak_sglang_RELEASE.md, with fixes soak_sglang_RELEASE_fixed.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import multiprocessing
 import os
@@ -38,6 +40,7 @@ from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS
 from kvproof.conformance.compiled.choose import AUTO
 from kvproof.conformance.fuzz.judging import Judging, NewJudging, judging_by
 from kvproof.conformance.replay.rules_of_trace import OF_THE_TRACE
+from soak.fixed_release import VARIANT, add_profile_with_fixes, fixes_of
 
 ROOT = Path(__file__).resolve().parents[2]
 VERDICTS = ROOT / "tests" / "conformance" / "adapters" / "sglang" / "verdicts_by_profile.json"
@@ -78,6 +81,7 @@ class Kept:
     """What was soaked of a scenario so far, in a file, for one release, one seed and the code as it is."""
 
     def __init__(self, folder: Path, scenario: str, release: str, seed: int) -> None:
+        """`release`: with the names of its fixes."""
         self._path, self._scenario = folder / f"{scenario}.json", scenario
         self._of = f"SGLang {release}, seed {seed}, {digest_of_modules(DEPENDS_ON)}"
 
@@ -93,22 +97,32 @@ class Kept:
 def soak(scenario: str, *, steps: int, seed: int, seconds: float, folder: Path) -> Soaked:
     """In a process of its own."""
     new_judging = judging_by(AUTO, float("inf"))
-    kept = Kept(folder, scenario, import_sglang("cpu").version, seed)
+    version, fixes = import_sglang("cpu").version, fixes_in_use()
+    profile = add_profile_with_fixes(version) if fixes else OF_THE_TRACE
+    kept = Kept(folder, scenario, " ".join([version, *fixes]), seed)
     soaked, until = kept.soaked(), time.monotonic() + seconds
     while soaked.steps < steps and time.monotonic() < until:
         dice, began = random.Random(f"{scenario} {seed} {soaked.schedulers}"), time.monotonic()
         overrides = {"page_size": dice.choice(PAGE_SIZES), "schedule_conservativeness": dice.choice(CONSERVATIVENESS)}
-        _one_scheduler(soaked, dice.randrange(1 << 20), overrides, new_judging)
+        _one_scheduler(soaked, dice.randrange(1 << 20), overrides, new_judging, profile)
         soaked.seconds += time.monotonic() - began
         kept.keep(soaked)
     return soaked
 
 
-def _one_scheduler(soaked: Soaked, seed: int, overrides: dict[str, Any], new_judging: NewJudging) -> None:
+def fixes_in_use() -> tuple[str, ...]:
+    [package] = importlib.import_module("sglang").__path__
+    return fixes_of(Path(package))
+
+
+def _one_scheduler(soaked: Soaked, seed: int, overrides: dict[str, Any], new_judging: NewJudging, profile: str) -> None:
     scenario = SCENARIOS[soaked.scenario]
     settings = settings_for(scenario, 1, seed, overrides)
     with Headless(settings, checks=scenario.checks) as headless:
-        judging = new_judging(header_of_run(headless, soaked.scenario), OF_THE_TRACE)
+        header = header_of_run(headless, soaked.scenario)
+        if profile != OF_THE_TRACE:
+            header = header.model_copy(update={"known_deviations": ()})
+        judging = new_judging(header, profile)
         reason = "finished"
         with recording(headless, Hearing(judging)):
             while headless.steps < STEPS_OF_A_SCHEDULER and reason == "finished" and judging.finding is None:
@@ -143,20 +157,32 @@ def allowed(release: str) -> tuple[list[str], list[str]]:
 
 
 def page_of(release: str, all_soaked: list[Soaked], known: list[str], asked: int) -> str:
+    """`known`: what was left out because it shows a finding; with fixes nothing is, and what was left out before is asked for."""
+    fixes = fixes_in_use()
+    if fixes:
+        whose, rules = (
+            f"SGLang {release} with fixes",
+            f"the rules of the release with those of `{VARIANT.relative_to(ROOT)}`",
+        )
+        which = f"Of each scenario that shows a [finding](../../docs/findings/README.md) without the fixes {', '.join(fixes)}"
+        rest = "No deviation was followed."
+    else:
+        whose, rules = f"SGLang {release}", "the rules of the release"
+        which = "Of each scenario that the release's own rules allow"
+        rest = f"Left out, as what they show is a [finding](../../docs/findings/README.md): {', '.join(known)}."
     rows = [
         f"| {s.scenario} | {s.steps:,} | {s.events:,} | {s.schedulers:,} | {s.seconds:.0f} "
         f"| {', '.join(sorted(s.followed)) or '-'} | {', '.join(f'{w} ({n})' for w, n in s.found.items()) or '**none**'} |"
         for s in all_soaked
     ]
     lines = [
-        f"# Soak: false alarms on SGLang {release}",
+        f"# Soak: false alarms on {whose}",
         "",
-        f"Written by `make soak`. {machine()}; load at the end: {os.getloadavg()[0]:.0f}. Of each scenario that the release's "
-        f"own rules allow {asked:,} steps of the scheduler were asked for; page sizes {', '.join(map(str, PAGE_SIZES))}, "
-        f"a new scheduler every {STEPS_OF_A_SCHEDULER:,} steps or so. Every event was judged by the rules of the release.",
+        f"Written by `make soak`. {machine()}; load at the end: {os.getloadavg()[0]:.0f}. {which} "
+        f"{asked:,} steps of the scheduler were asked for; page sizes {', '.join(map(str, PAGE_SIZES))}, "
+        f"a new scheduler every {STEPS_OF_A_SCHEDULER:,} steps or so. Every event was judged by {rules}.",
         "",
-        f"**{sum(s.found.total() for s in all_soaked)}** alarms in {sum(s.steps for s in all_soaked):,} steps. Left out, as what "
-        f"they show is a [finding](../../docs/findings/README.md): {', '.join(known)}.",
+        f"**{sum(s.found.total() for s in all_soaked)}** alarms in {sum(s.steps for s in all_soaked):,} steps. {rest}",
         "",
         "| scenario | steps | events | schedulers | seconds | known deviations that were followed | alarms |",
         "| --- | --- | --- | --- | --- | --- | --- |",
@@ -179,17 +205,18 @@ def main() -> int:
     options = parser.parse_args()
     release = import_sglang("cpu").version
     good, known = allowed(release)
+    fixes = fixes_in_use()
     seconds = options.seconds or float("inf")
     one = partial(soak, steps=options.steps, seed=options.seed, seconds=seconds, folder=options.kept)
     all_soaked = []
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as processes:
-        for soaked in processes.map(one, options.scenarios or good):
+        for soaked in processes.map(one, options.scenarios or (known if fixes else good)):
             say(
                 f"{soaked.scenario}: {soaked.steps:,} steps, {soaked.events:,} events, {soaked.seconds:.0f} s, "
                 f"{soaked.found.total()} alarms"
             )
             all_soaked.append(soaked)
-    page = RESULTS / f"soak_sglang_{release}.md"
+    page = RESULTS / f"soak_sglang_{release}{'_fixed' if fixes else ''}.md"
     out = options.out or (page if options.seconds is None and not options.scenarios else None)
     if out is not None:
         out.write_text(page_of(release, all_soaked, known, options.steps), encoding="utf-8")

@@ -24,7 +24,7 @@ class Observer(RowPages):
         super().__init__(scheduler, has_window=scheduler.is_hybrid_swa, device=str(scheduler.device))
         self._release = release
         self._lengths = release.lengths if rounds is None else rounds.lengths
-        self.has_drafts = speculation_of(scheduler) > 0
+        self.keys_are_pairs = self.has_drafts = speculation_of(scheduler) > 0
         _, self._sessions = layers_of(scheduler.tree_cache)
         # session id -> the turn that ran last on the session's slot
         self._borrowers: dict[str, Any] = {}

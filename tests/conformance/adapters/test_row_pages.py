@@ -35,6 +35,20 @@ def test_other_tokens_and_another_namespace_have_another_number() -> None:
     assert others == [1, 2, 3, 4]
 
 
+def test_a_release_may_have_two_namespaces() -> None:
+    r = rows()
+    spaces = [{}, {"extra_key": "a"}, {"cache_salt": "a"}, {"extra_key": "a", "cache_salt": "b"}, {"cache_salt": ""}]
+    assert [told(r, 8, TOKENS, **space) for space in spaces] == [1, 2, 3, 4, 1]
+
+
+def test_where_keys_are_pairs_the_token_behind_a_prefix_counts() -> None:
+    r = rows()
+    r.keys_are_pairs = True
+    assert [told(r, 4, TOKENS[:5]), told(r, 4, [*TOKENS[:4], 1]), told(r, 4, TOKENS)] == [1, 2, 1]
+    assert told(r, 8, TOKENS) is None, "it is not known"
+    assert told(r, 8, TOKENS, (1,)) == told(r, 11, [*TOKENS, 1, 2, 3]) == 3
+
+
 def test_nothing_is_told_of_less_than_a_page_of_unknown_tokens_and_of_very_many() -> None:
     r = rows()
     assert told(r, 3, TOKENS) is None and told(r, 0, TOKENS) is None

@@ -2,6 +2,8 @@
 the code does.
 
     make fix NAME=own_row
+
+NAME=all makes a copy with all fixes and prints its folder.
 """
 
 from __future__ import annotations
@@ -100,9 +102,12 @@ def try_fix(finding: str) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Try the fix of a finding on a copy of SGLang.")
-    parser.add_argument("finding", choices=fixable())
+    parser.add_argument("finding", choices=[*fixable(), "all"])
     asked = parser.parse_args()
     try:
+        if asked.finding == "all":
+            print(fixed(*ALL))
+            return 0
         return 0 if try_fix(asked.finding) else 1
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         print(f"error: {error}", file=sys.stderr)
