@@ -40,6 +40,8 @@ class HeadlessScheduler(ABC):
         self.on_idle: Callable[[int], Any] = lambda passes: None
         self.on_check: Callable[..., Any] = lambda *_: None
         self.steps = self.idle_steps = 0
+        self.vocabulary = VOCABULARY
+        """Tokens that are made up lie below. Where there are few, many prompts begin alike."""
         self._random = random.Random(seed)
         self._inbox: list[Any] = []
         self._was_idle = False
@@ -51,7 +53,7 @@ class HeadlessScheduler(ABC):
         self._loop.end()
 
     def tokens(self, count: int) -> list[int]:
-        return [self._random.randrange(FIRST_ORDINARY_TOKEN, VOCABULARY) for _ in range(count)]
+        return [self._random.randrange(FIRST_ORDINARY_TOKEN, self.vocabulary) for _ in range(count)]
 
     def send(self, turn: str, new_tokens: int, max_new_tokens: int, **options: Any) -> None:
         """A request, or a turn, of `new_tokens` random tokens."""

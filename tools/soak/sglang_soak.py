@@ -6,7 +6,7 @@
 It continues where it was stopped: what was done of a scenario stands in out/soak_sglang/, by release, code and seed.
 Scenarios that are known to violate the release's rules stand in docs/findings and are left out: they are no false alarms. They
 are run on a copy of the release with the fixes of docs/findings/fixes (`make soak-fixed`), and no deviation is followed there.
-Schedulers are built anew every few thousand steps, each time with another page size, pool and seed.
+Schedulers are built anew every few thousand steps, each time with another page size, pool, seed and vocabulary.
 `--seconds` bounds each scenario; what was not reached is said. Exit code 1 if anything is found. With no bound and no names it
 writes benchmarks/results/soak_sglang_RELEASE.md, with fixes soak_sglang_RELEASE_fixed.md.
 """
@@ -32,6 +32,7 @@ from typing import Any
 from measuring import RESULTS, machine, say
 from rule_mutation.mutant_results import digest_of_modules, load, save
 
+from kvproof.conformance.adapters.headless_scheduler import FIRST_ORDINARY_TOKEN, VOCABULARY
 from kvproof.conformance.adapters.scenario_run import run_to_its_end
 from kvproof.conformance.adapters.sglang.engine import import_sglang
 from kvproof.conformance.adapters.sglang.headless import Headless
@@ -51,6 +52,22 @@ STEPS = 200_000
 STEPS_OF_A_SCHEDULER = 5000
 PAGE_SIZES = (1, 2, 4, 16, 64)
 CONSERVATIVENESS = (1.0, 0.3)
+VOCABULARIES = (FIRST_ORDINARY_TOKEN + 2, VOCABULARY)
+"""Of two tokens many prompts begin alike, and part wherever a page ends."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a scheduler is built with."""
+
+    seed: int
+    overrides: dict[str, Any]
+    vocabulary: int
+
+    @classmethod
+    def by(cls, dice: random.Random) -> Drawn:
+        overrides = {"page_size": dice.choice(PAGE_SIZES), "schedule_conservativeness": dice.choice(CONSERVATIVENESS)}
+        return cls(dice.randrange(1 << 20), overrides, dice.choice(VOCABULARIES))
 
 
 @dataclass
@@ -102,9 +119,9 @@ def soak(scenario: str, *, steps: int, seed: int, seconds: float, folder: Path) 
     kept = Kept(folder, scenario, " ".join([version, *fixes]), seed)
     soaked, until = kept.soaked(), time.monotonic() + seconds
     while soaked.steps < steps and time.monotonic() < until:
-        dice, began = random.Random(f"{scenario} {seed} {soaked.schedulers}"), time.monotonic()
-        overrides = {"page_size": dice.choice(PAGE_SIZES), "schedule_conservativeness": dice.choice(CONSERVATIVENESS)}
-        _one_scheduler(soaked, dice.randrange(1 << 20), overrides, new_judging, profile)
+        began = time.monotonic()
+        drawn = Drawn.by(random.Random(f"{scenario} {seed} {soaked.schedulers}"))
+        _one_scheduler(soaked, drawn, new_judging, profile)
         soaked.seconds += time.monotonic() - began
         kept.keep(soaked)
     return soaked
@@ -115,10 +132,11 @@ def fixes_in_use() -> tuple[str, ...]:
     return fixes_of(Path(package))
 
 
-def _one_scheduler(soaked: Soaked, seed: int, overrides: dict[str, Any], new_judging: NewJudging, profile: str) -> None:
+def _one_scheduler(soaked: Soaked, drawn: Drawn, new_judging: NewJudging, profile: str) -> None:
     scenario = SCENARIOS[soaked.scenario]
-    settings = settings_for(scenario, 1, seed, overrides)
+    settings = settings_for(scenario, 1, drawn.seed, drawn.overrides)
     with Headless(settings, checks=scenario.checks) as headless:
+        headless.vocabulary = drawn.vocabulary
         header = header_of_run(headless, soaked.scenario)
         if profile != OF_THE_TRACE:
             header = header.model_copy(update={"known_deviations": ()})
@@ -135,10 +153,10 @@ def _one_scheduler(soaked: Soaked, seed: int, overrides: dict[str, Any], new_jud
     if judging.finding is not None:
         words = f"{judging.finding.event.action}: {', '.join(f.id for f in judging.finding.explained_by) or 'new'}"
         soaked.found[words] += 1
-        say(f"FOUND in {soaked.scenario}, seed {seed}, {overrides}: {words}, event {judging.finding.event.seq}")
+        say(f"FOUND in {soaked.scenario}, {drawn}: {words}, event {judging.finding.event.seq}")
     elif reason != "finished":
         soaked.found[reason] += 1
-        say(f"FOUND in {soaked.scenario}, seed {seed}, {overrides}: {reason}")
+        say(f"FOUND in {soaked.scenario}, {drawn}: {reason}")
 
 
 def allowed(release: str) -> tuple[list[str], list[str]]:
@@ -164,7 +182,8 @@ def page_of(release: str, all_soaked: list[Soaked], known: list[str], asked: int
             f"SGLang {release} with fixes",
             f"the rules of the release with those of `{VARIANT.relative_to(ROOT)}`",
         )
-        which = f"Of each scenario that shows a [finding](../../docs/findings/README.md) without the fixes {', '.join(fixes)}"
+        which = "Of each scenario that shows a [finding](../../docs/findings/README.md) without them"
+        which = f"The fixes are {', '.join(fixes)}. {which}"
         rest = "No deviation was followed."
     else:
         whose, rules = f"SGLang {release}", "the rules of the release"
@@ -178,9 +197,10 @@ def page_of(release: str, all_soaked: list[Soaked], known: list[str], asked: int
     lines = [
         f"# Soak: false alarms on {whose}",
         "",
-        f"Written by `make soak`. {machine()}; load at the end: {os.getloadavg()[0]:.0f}. {which} "
+        f"Written by `make soak{'-fixed' if fixes else ''}`. {machine()}; load at the end: {os.getloadavg()[0]:.0f}. {which} "
         f"{asked:,} steps of the scheduler were asked for; page sizes {', '.join(map(str, PAGE_SIZES))}, "
-        f"a new scheduler every {STEPS_OF_A_SCHEDULER:,} steps or so. Every event was judged by {rules}.",
+        f"a new scheduler every {STEPS_OF_A_SCHEDULER:,} steps or so, half of them with two tokens, so that many prompts begin "
+        f"alike. Every event was judged by {rules}.",
         "",
         f"**{sum(s.found.total() for s in all_soaked)}** alarms in {sum(s.steps for s in all_soaked):,} steps. {rest}",
         "",
