@@ -27,7 +27,8 @@ RESULT = "result"
 ONLY_IF_IT_FREES = "only if it frees"
 """Of a rare event: it is one only if a page was freed."""
 TAKEN_OVER = "taken over"
-"""Of a rare event: which pages of the tree took the window pages of a row, and the window pages of that row by position."""
+"""Of a rare event: which pages of the tree took the window pages of a row, the window pages of that row by position, and how many
+pages of it the tree was asked to take."""
 
 SessionReading = tuple[str, tuple[Any, ...]]
 Opened = tuple[list[int] | None, list[int], list[int] | None]
@@ -44,10 +45,10 @@ def _is_empty(event: Values) -> bool:
     return ONLY_IF_IT_FREES in event and not (event.get("free") or event.get("window_free"))
 
 
-def _shared(remapped: list[tuple[list[int], list[int]]], windows: list[int]) -> list[int]:
+def _shared(remapped: list[tuple[list[int], list[int]]], windows: list[int], pages: int) -> list[int]:
     """The page of the tree that took the window page at each position, 0 where none did."""
     taken = {window: page for pages, of_window in remapped for page, window in zip(pages, of_window, strict=True)}
-    return [taken.get(window, 0) for window in windows]
+    return [taken.get(window, 0) for window in windows[:pages]]
 
 
 class Assembly:

@@ -180,7 +180,7 @@ class Turns:
         with self._actions.open(RELEASE) as action:
             result = release(req, *args, **kwargs)
         self._steps.over(req)
-        fields = {**action.freed, **({TAKEN_OVER: (action.remapped, windows)} if action.remapped else {})}
+        fields: Values = action.freed
         if session is None or action.inserted is not None:
             params["inserted"] = action.inserted is not None
             params["dup_len"] = action.inserted.prefix_len if action.inserted is not None else 0
@@ -188,6 +188,8 @@ class Turns:
                 if (key_len := self._key_len(action, whole)) != whole:
                     params["key_len"] = key_len
                 params.update(self._observe.prefix_id(req, key_len))
+                if action.remapped:
+                    fields[TAKEN_OVER] = action.remapped, windows, key_len // self._observe.page_size
         if session is not None and _is_aborted(req):
             self._events.turn_event("abort", req, session, turn_ended=True, params=params, **fields)
             return result

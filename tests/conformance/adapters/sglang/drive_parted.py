@@ -42,10 +42,26 @@ def ends_beside_one_that_lost_its_window(headless: Headless) -> None:
     headless.run(12)
 
 
+def parts_and_ends_beside_one_that_lost_its_window(headless: Headless) -> None:
+    """The tree takes a window page, and less than the row."""
+    headless.send_tokens("first", FIRST, 12)
+    headless.run(6)
+    headless.send_tokens("second", SECOND, 1)
+    headless.run(12)
+
+
+DRIVES = (
+    parts_and_goes_on,
+    parts_and_ends,
+    ends_beside_one_that_lost_its_window,
+    parts_and_ends_beside_one_that_lost_its_window,
+)
+
+
 def runs(folder: str) -> list[dict[str, Any]]:
     """What is found in each trace where it is captured as a server is, by the release's own rules and by the model's."""
     found = []
-    for drive in (parts_and_goes_on, parts_and_ends, ends_beside_one_that_lost_its_window):
+    for drive in DRIVES:
         path = Path(folder) / f"{drive.__name__}.jsonl"
         with captured(Headless(SETTINGS), path, own_idle_check=True) as headless:
             drive(headless)
