@@ -360,7 +360,9 @@ class PageBook:
     def _look_for_a_copy(self, moves: Moves, page: int, before: int) -> None:
         """The tree has a page that may be the one of which this page is a copy, and which no event names."""
         in_tree = self.count(TREE)
-        behind = in_tree if before == ROOT else self.prefixes.behind(before)
+        behind = in_tree
+        if before != ROOT:
+            behind = self.prefixes.behind(before) + self.prefixes.may_come_behind(moves.prefixes, before)
         if before != UNKNOWN and not may_have_a_copy(behind, in_tree - self.prefixes.placed()):
             where = f"behind page {before}" if before != ROOT else "at the begin of a prefix"
             sentence = f"page {page} is given up as a copy, and the tree has no page {where}"

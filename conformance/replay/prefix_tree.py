@@ -165,6 +165,10 @@ class PrefixTree:
         """How many pages of the tree are known to continue it."""
         return self._behind[page]
 
+    def may_come_behind(self, moves: PrefixMoves, page: int) -> int:
+        """How many more may continue it once the moves so far are made: those behind a page that it took the place of."""
+        return sum(self._behind[old] for old, new in moves.replaced.items() if new in (page, UNKNOWN))
+
     def placed(self) -> int:
         """Pages of the tree of which it is known what they continue."""
         return len(self._above)

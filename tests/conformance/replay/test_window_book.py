@@ -198,6 +198,13 @@ def test_the_tree_may_take_a_row_s_pages_in_place_of_those_that_lost_their_windo
     assert half.verdict == CONFORMS
 
 
+def test_a_copy_may_stand_behind_a_page_that_the_tree_has_just_taken(tmp_path: Path) -> None:
+    """The tree takes page 1 in place of 4. What continued page 4 continues page 1: page 5, of which page 2 is a copy."""
+    half = {"free": (4, 2, 3), "window_free": (2, 3)}
+    report = exchanged(tmp_path / "t.jsonl", [{"action": "evict", "window_free": (4,)}], at_the_end=True, **half)
+    assert report.verdict == CONFORMS
+
+
 def test_a_page_that_still_has_its_window_page_is_not_given_up(tmp_path: Path) -> None:
     (finding,) = exchanged(tmp_path / "t.jsonl", []).findings
     assert "page 4 of the tree was given up for page 1 although it has a window page" in finding.pages
