@@ -96,8 +96,8 @@ issue: ## a finding as the text of an issue for SGLang, by its bug template: out
 	$(PYTHON) tools/issue_text.py $(NAME) --release $(SHOWN_ON) --said out/finding.txt > out/issue.md
 	echo "out/issue.md: search upstream for it, and read it, before you send it"
 
-history: $(STAMP) ## show a bug of SGLang's history on the release that has it, and that it is gone on the next (BUG=22862; BUG=all writes docs/history.md)
-	@PYTHONPATH=tests/helpers:tests/conformance/adapters/sglang $(BIN)/python -W ignore tests/conformance/adapters/sglang/bug_history.py "$(BUG)"
+history: $(STAMP) ## show a bug of SGLang's history on the release that has it, and that it is gone on the next (BUG=22862, BUG=all; HISTORY=--write writes docs/history.md)
+	@PYTHONPATH=tests/helpers:tests/conformance/adapters/sglang $(BIN)/python -W ignore tests/conformance/adapters/sglang/bug_history.py "$(BUG)" $(HISTORY)
 
 adopt: $(STAMP) ## take in a release of SGLang that is not known: install, record, judge, fuzz, and write its row (RELEASE="0.5.21 0.5.22")
 	@echo "== adopt: $(RELEASE)"

@@ -19,15 +19,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from fuzzing.release_matrix import by_name, numbers, searched
-from make_env import ENVIRONMENT, ROOT, TESTED_OFTEN, make, pip
-from make_env import SITES as KNOWN_SITES
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name as canonical
+from install_apart import install, site_of
+from make_env import ENVIRONMENT, ROOT, TESTED_OFTEN, make
 from sglang_process import PAGE_SIZES, RECORD_SCENARIOS
 from sglang_verdicts import BY_PROFILE, PAGE, verdict_of
 from verdict_page import VerdictPage, Verdicts, write_json
@@ -39,7 +36,7 @@ from kvproof.spec.profiles import profile_of
 ADOPTED = Path(__file__).with_name("adopted.json")
 SEAMS = Path(__file__).with_name("seams.json")
 TABLE = VerdictPage(PAGE.name, "<!-- every release: written by make adopt -->")
-SITES, OUT = ENVIRONMENT / "adopted", ROOT / "out" / "adopt"
+OUT = ROOT / "out" / "adopt"
 CONFORMS, CANNOT_RUN = "conforms", "cannot run"
 COLUMNS = ("release", "most like", "by the rules of", "recorded", "other verdicts than that one", "fuzzed", "found")
 
@@ -89,40 +86,6 @@ def adopt(release: str, seconds: float) -> Row:
         int(fuzzed["steps"]),
         tuple(sorted(by_name(fuzzed["found"]))),
     )
-
-
-def install(release: str) -> tuple[str, ...]:
-    """The release and, of what it asks for, the versions that change with it; what is there already stays."""
-    site, beside = site_of(release), SITES / f"{release}.part"
-    if not site.exists():
-        say(f"{release}: installing")
-        shutil.rmtree(beside, ignore_errors=True)
-        pip("install", "--no-deps", "--target", str(beside), f"sglang=={release}")
-        pip("install", "--no-deps", "--target", str(beside), *asked_for(beside, "sglang", "transformers"))
-        asked = asked_for(beside, "transformers", "tokenizers", "huggingface-hub")
-        pip("install", "--no-deps", "--target", str(beside), *asked)
-        beside.rename(site)
-    return tuple(sorted(f"{one.name}=={one.version}" for one in metadata.distributions(path=[str(site)])))
-
-
-def site_of(release: str) -> Path:
-    """Where a release is installed, or will be."""
-    known = ENVIRONMENT / "site" / release
-    return known if known.exists() else SITES / release
-
-
-def asked_for(site: Path, package: str, *names: str) -> list[str]:
-    """What an installed package asks for of these names, as pip takes it: a version that a known release has, if one fits."""
-    (found,) = metadata.distributions(name=package, path=[str(site)])
-    asked = (Requirement(line) for line in found.requires or ())
-    return [as_known(r) for r in asked if r.name in names and "extra" not in str(r.marker)]
-
-
-def as_known(asked: Requirement) -> str:
-    pinned = (Requirement(pin) for pins in reversed(KNOWN_SITES.values()) for pin in pins)
-    versions = (str(pin.specifier).removeprefix("==") for pin in pinned if canonical(pin.name) == canonical(asked.name))
-    chosen = next((version for version in versions if version in asked.specifier), None)
-    return f"{asked.name}=={chosen}" if chosen else f"{asked.name}{asked.specifier}"
 
 
 def record(release: str) -> Path:

@@ -1,8 +1,9 @@
 """Shows bugs of SGLang's history: each on a release that has it, and that the next release has it no more.
 
     make history BUG=22862          # a pull request or issue of SGLang, a fault of kvproof, or a finding
-    make history BUG=all            # each of them, and writes the page docs/history.md if all is as the table says
+    make history BUG=all            # each of them
 
+With `--write` what is as the table says is written into docs/history.md, row by row.
 Exits with 0 if each bug is there and gone as the table says, with 1 if one is not, with 2 if nothing has the name.
 """
 
@@ -13,15 +14,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from bugs_of_sglang import BUGS, Bug, Function, Scenario, Script
-from make_env import ENVIRONMENT, ROOT, make
+from bugs_of_sglang import BUGS, Bug, Function, Scenario, Schedule, Script
+from install_apart import install, site_of
+from make_env import ROOT, make
+from make_env import SITES as KNOWN_SITES
 from run_findings import answers_on
-from sglang_process import RECORD_SCENARIOS, run_with_sglang
+from sglang_process import RECORD_SCENARIOS, called_on, run_on
 from verdict_page import VerdictPage
 
 from kvproof.conformance.code_proof.findings import Finding
@@ -29,11 +32,12 @@ from kvproof.conformance.code_proof.proving import Proving
 from kvproof.conformance.code_proof.targets import targets_of
 from kvproof.conformance.replay.finding_words import in_one_sentence
 from kvproof.conformance.replay.replay import replay
+from kvproof.conformance.replay.rules_of_trace import OF_THE_TRACE
 from kvproof.model.cache import Store
 from kvproof.model.cache_folder import cache_folder
 from kvproof.model.code.claims import ABSENT, NOT_UNDERSTOOD, UNKNOWN
 
-TABLE = VerdictPage("history.md", "<!-- bugs: written by make history BUG=all -->")
+TABLE = VerdictPage("history.md", "<!-- bugs: written by make history BUG=all HISTORY=--write -->")
 THERE, GONE = "there", "not there"
 PAGE_SIZE = 4
 
@@ -79,6 +83,8 @@ def _is_there(bug: Bug, release: str) -> tuple[bool, str]:
     match bug.shown_by:
         case Scenario():
             return _by_scenario(release, bug.shown_by)
+        case Schedule():
+            return _by_schedule(release, bug.shown_by)
         case Script(name, statement):
             return _by_script(release, name, statement)
         case Function(rule, statement):
@@ -90,7 +96,7 @@ def _by_scenario(release: str, scenario: Scenario) -> tuple[bool, str]:
     name, settings = scenario.name, (part for setting in scenario.settings for part in ("--set", setting))
     with tempfile.TemporaryDirectory() as folder:
         try:
-            run_with_sglang(release, RECORD_SCENARIOS, "sglang", folder, name, "--page-size", str(PAGE_SIZE), *settings)
+            run_on(site_of(release), RECORD_SCENARIOS, "sglang", folder, name, "--page-size", str(PAGE_SIZE), *settings)
         except AssertionError as error:
             raise NotShownError(f"scenario {name} on SGLang {release}: {error}") from error
         report = replay(Path(folder, release, f"{name}-p{PAGE_SIZE}.jsonl"))
@@ -103,6 +109,22 @@ def _by_scenario(release: str, scenario: Scenario) -> tuple[bool, str]:
     return False, f"the trace shows another bug ({', '.join(faults) or f'no known fault, at {first.action}'})"
 
 
+def _by_schedule(release: str, schedule: Schedule) -> tuple[bool, str]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "captured.jsonl")
+        try:
+            called_on(site_of(release), schedule.function, path)
+        except AssertionError as error:
+            raise NotShownError(f"{schedule.function} on SGLang {release}: {error}") from error
+        report = replay(path, profile=OF_THE_TRACE)
+    first = report.first
+    if first is None:
+        return False, f"the trace {report.verdict}"
+    if schedule.finds in in_one_sentence(first):
+        return True, in_one_sentence(first)
+    return False, f"the trace shows another bug: {in_one_sentence(first)}"
+
+
 def _by_script(release: str, name: str, statement: str) -> tuple[bool, str]:
     found = _answers(release, name)
     if statement not in found:
@@ -112,7 +134,7 @@ def _by_script(release: str, name: str, statement: str) -> tuple[bool, str]:
 
 @cache
 def _answers(release: str, name: str) -> dict[str, bool]:
-    return answers_on(ENVIRONMENT / "site" / release, name)
+    return answers_on(site_of(release), name)
 
 
 def _by_function(release: str, rule: str, statement: str) -> tuple[bool, str]:
@@ -127,7 +149,7 @@ def _by_function(release: str, rule: str, statement: str) -> tuple[bool, str]:
 
 @cache
 def _proof(release: str, rule: str) -> Finding:
-    [target] = targets_of(str(ENVIRONMENT / "site" / release))
+    [target] = targets_of(str(site_of(release)))
     found = Proving(target, target.profile(), Store(cache_folder()), runs=False).all(wanted=lambda name: name == rule)
     if not found:
         raise NotShownError(f"SGLang {release} has no function for {rule}")
@@ -148,18 +170,35 @@ def lines_of(shown: Shown) -> Iterable[str]:
         yield f"  NOT AS THE TABLE SAYS: there in {bug.there}, gone in {bug.gone or 'no release'}"
 
 
-def table(found: Iterable[Shown]) -> str:
-    lines = ["| bug | SGLang | layer | what happens | there | gone | show it | seconds |", f"|{' --- |' * 8}"]
-    for one in found:
-        bug = one.bug
-        upstream = ", ".join(f"#{number}" for number in bug.numbers)
-        finding = isinstance(bug.shown_by, Script)
-        name = f"[{bug.name}](findings/{bug.name}.md)" if finding else bug.name
-        command = f"`make history BUG={bug.name}`"
-        seconds = f"{sum(seen.seconds for seen in one.seen):.0f}"
-        cells = (name, upstream, bug.layer, bug.what, bug.there, bug.gone or "in no release", command, seconds)
-        lines.append(f"| {' | '.join(cells)} |")
+def rows_of(page: str) -> dict[str, str]:
+    """The rows of the page: what a bug is and how it is shown -> how long that took, and on which commit."""
+    lines = [line for line in page.splitlines() if line.startswith("| ")]
+    return {what: " | ".join(ran) for what, *ran in (line.strip("| ").rsplit(" | ", 2) for line in lines[2:])}
+
+
+def row_of(bug: Bug) -> str:
+    upstream = ", ".join(f"#{number}" for number in bug.numbers)
+    name = f"[{bug.name}](findings/{bug.name}.md)" if isinstance(bug.shown_by, Script) else bug.name
+    command = f"`make history BUG={bug.name}`"
+    return " | ".join((name, upstream, bug.layer, bug.what, bug.there, bug.gone or "in no release", command))
+
+
+def table(rows: Mapping[str, str]) -> str:
+    """Of each bug that was run: `rows`, as `rows_of` gives them. What a row says of a bug that is none any more is left out."""
+    lines = [
+        "| bug | SGLang | layer | what happens | there | gone | show it | seconds | last run on |",
+        f"|{' --- |' * 9}",
+    ]
+    lines += [f"| {row} | {rows[row]} |" for row in map(row_of, BUGS) if row in rows]
     return "\n".join(lines)
+
+
+def with_run(page: str, found: Iterable[Shown], commit: str) -> str:
+    """The table of the page, with what was found now."""
+    rows = rows_of(page)
+    for one in found:
+        rows[row_of(one.bug)] = f"{sum(seen.seconds for seen in one.seen):.0f} | {commit}"
+    return table(rows)
 
 
 def _commit() -> str:
@@ -172,13 +211,18 @@ def _commit() -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bug", help="a number of SGLang's, a fault, a finding, or all")
-    name = parser.parse_args().bug
+    parser.add_argument("--write", action="store_true", help="write the rows of docs/history.md")
+    asked = parser.parse_args()
+    name = asked.bug
     wanted = [bug for bug in BUGS if name == "all" or bug.is_called(name)]
     if not wanted:
         names = ", ".join(dict.fromkeys(called for bug in BUGS for called in (*map(str, bug.numbers), bug.name)))
         print(f"error: no bug is called {name!r}; valid: all, {names}", file=sys.stderr)
         return 2
-    make(None, tuple(dict.fromkeys(release for bug in wanted for release in (bug.there, bug.gone) if release)))
+    releases = dict.fromkeys(release for bug in wanted for release in (bug.there, bug.gone) if release)
+    make(None, tuple(release for release in releases if release in KNOWN_SITES))
+    for release in releases.keys() - KNOWN_SITES.keys():
+        install(release)
     found = []
     for bug in wanted:
         try:
@@ -189,8 +233,8 @@ def main() -> int:
         print("\n".join(lines_of(found[-1])), flush=True)
     if not all(one.is_as_said for one in found):
         return 1
-    if name == "all":
-        TABLE.write(f"Last run on commit {_commit()}.\n\n{table(found)}")
+    if asked.write:
+        TABLE.write(with_run(TABLE.read(), found, _commit()))
     return 0
 
 

@@ -1,7 +1,8 @@
 """Bugs of SGLang's sessions, scheduler and KV pool that kvproof can show: in which release each is, and in which it is gone.
 
 `numbers` are upstream's pull requests that fixed it or issues that describe it, where they are known. A bug is shown in one of
-three ways: a scenario that is recorded and replayed, a script of `docs/findings`, or the proof of one function.
+four ways: a scenario that is recorded and replayed, a schedule of its own that is, a script of `docs/findings`, or the proof of
+one function.
 """
 
 from __future__ import annotations
@@ -23,6 +24,14 @@ class Scenario:
 
 
 @dataclass(frozen=True)
+class Schedule:
+    """`module:function` of this folder captures a scheduler at a path; by the release's own rules the replay finds the words."""
+
+    function: str
+    finds: str
+
+
+@dataclass(frozen=True)
 class Script:
     """A script of `docs/findings`, which says of each statement whether it is so."""
 
@@ -40,12 +49,13 @@ class Function:
 
 @dataclass(frozen=True)
 class Bug:
-    """`there`: a release that has it. `gone`: the next of those that are known, which has it no more; None: the newest has it."""
+    """`there`: a release that has it, known or one to install apart. `gone`: the next of those that are known, which has it no
+    more; None: the newest has it."""
 
     name: str
     layer: str
     what: str
-    shown_by: Scenario | Script | Function
+    shown_by: Scenario | Schedule | Script | Function
     there: str
     gone: str | None
     numbers: tuple[int, ...] = ()
@@ -218,6 +228,15 @@ BUGS: tuple[Bug, ...] = (
         "slots that a running request reads are in the free list",
         "0.5.14",
         "0.5.17",
+    ),
+    Bug(
+        "freed-in-a-group",
+        TREE,
+        "Of a window page that is freed in a free group, another one goes back, which the tree still has.",
+        Schedule("drive_one_group:begin_alike", "is in the free list and owned by page"),
+        "0.5.18",
+        "0.5.20",
+        (36081, 36381),
     ),
     _finding(
         "refused_turn_of_a_closed_session",

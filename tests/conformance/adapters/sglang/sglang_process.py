@@ -78,9 +78,14 @@ OLDEST_IN_FULL = [
 
 def called(release: str, function: str, *arguments: Any) -> Any:
     """What `module:function` of this folder gives for these arguments on a release. All of them are JSON."""
+    return called_on(site_of(release), function, *arguments)
+
+
+def called_on(site: Path, function: str, *arguments: Any) -> Any:
+    """The same on the SGLang of a folder."""
     module, _, name = function.partition(":")
     script = f"import json, sys, {module}; print(json.dumps({module}.{name}(*json.loads(sys.argv[1]))))"
-    return json.loads(run_with_sglang(release, "-c", script, json.dumps(arguments, default=str)).splitlines()[-1])
+    return json.loads(run_on(site, "-c", script, json.dumps(arguments, default=str)).splitlines()[-1])
 
 
 def site_of(release: str) -> Path:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from adopt_release import ADOPTED, TABLE, asked_for, numbers, other_verdicts, table
+from adopt_release import ADOPTED, TABLE, numbers, other_verdicts, table
+from install_apart import asked_for
 
 
 def test_the_page_has_the_rows_of_the_data() -> None:
