@@ -189,6 +189,8 @@ def page_of(release: str, all_soaked: list[Soaked], known: list[str], asked: int
         whose, rules = f"SGLang {release}", "the rules of the release"
         which = "Of each scenario that the release's own rules allow"
         rest = f"Left out, as what they show is a [finding](../../docs/findings/README.md): {', '.join(known)}."
+    if any(s.found for s in all_soaked):
+        rest += " [What an alarm was](../../docs/trust.md#false-alarms-and-whether-the-interpreters-agree)."
     rows = [
         f"| {s.scenario} | {s.steps:,} | {s.events:,} | {s.schedulers:,} | {s.seconds:.0f} "
         f"| {', '.join(sorted(s.followed)) or '-'} | {', '.join(f'{w} ({n})' for w, n in s.found.items()) or '**none**'} |"
