@@ -182,8 +182,10 @@ def page_of(release: str, all_soaked: list[Soaked], known: list[str], asked: int
             f"SGLang {release} with fixes",
             f"the rules of the release with those of `{VARIANT.relative_to(ROOT)}`",
         )
-        which = "Of each scenario that shows a [finding](../../docs/findings/README.md) without them"
-        which = f"The fixes are {', '.join(fixes)}. {which}"
+        which = (
+            f"The fixes are {', '.join(fixes)}. "
+            "Of each scenario that shows a [finding](../../docs/findings/README.md) without them"
+        )
         rest = "No deviation was followed."
     else:
         whose, rules = f"SGLang {release}", "the rules of the release"

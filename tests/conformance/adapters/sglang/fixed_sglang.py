@@ -9,9 +9,7 @@ NAME=all makes a copy with all fixes and prints its folder.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
-import runpy
 import shutil
 import subprocess
 import sys
@@ -21,6 +19,7 @@ from pathlib import Path
 import issue_text
 from make_env import ENVIRONMENT
 from run_findings import FINDINGS, answers_on
+from soak.fixed_release import COPIES, rules_of
 
 FIXES = FINDINGS / "fixes"
 RELEASE = "0.5.23"
@@ -31,7 +30,7 @@ ALL = tuple(sorted(patch.stem for patch in FIXES.glob("*.patch")))
 
 def fixed(*fixes: str) -> Path:
     """A folder with the package `sglang` and these fixes, made anew. What no fix changes is a link to what is installed."""
-    folder = ENVIRONMENT / "fixed" / "+".join(fixes)
+    folder = COPIES / "+".join(fixes)
     if folder.exists():
         shutil.rmtree(folder)
     shutil.copytree(SITE, folder, copy_function=os.link, ignore=shutil.ignore_patterns("__pycache__"))
@@ -75,8 +74,7 @@ def verdicts_on(site: Path, names: Collection[str], variant: Path | None = None)
     [target] = targets_of(str(site))
     profile = target.profile()
     assert profile is not None
-    replaced = runpy.run_path(str(variant))["REPLACES"] if variant else {}
-    rules = {name: dataclasses.replace(ACTIONS[name], run=run) for name, run in replaced.items()}
+    rules = rules_of(variant, ACTIONS) if variant else {}
     sources = Sources(target.tree)
     claims = {claim.name: claim for claim in claims_of(sources, {**profile.actions, **rules})}
     return {name: check(claims[name], sources, LIBRARIES, GIVEN).verdict for name in names}

@@ -11,13 +11,13 @@ from fixed_sglang import ALL, RELEASE, fixable, fixed, verdicts_on
 from run_findings import HELPERS, answers_on
 from sglang_process import LATER, RECORD_SCENARIOS, called, often_and_in_full, run_on, site_of
 from sglang_verdicts import verdict_of
+from soak.fixed_release import VARIANT
 
 from kvproof.model.code.claims import DIFFERS, PROVED
 
 FOUND = Path(__file__).with_name("findings.json")
 ROOT = Path(__file__).resolve().parents[4]
 PAGES = ROOT / "docs" / "findings"
-VERIFIED = ROOT / "examples" / "variants" / "keeps_what_is_verified.py"
 MARK = "<!-- releases: written by tests/conformance/adapters/sglang/test_findings.py -->"
 # There is nothing to look at in 0.5.10.post1: it has no in-flight marker.
 QUICK = ("0.5.11", LATER[-1])
@@ -99,7 +99,7 @@ def test_a_fix_is_proved(fix: str) -> None:
 def test_with_all_fixes_a_turn_ends_and_is_retracted_as_the_variant_says() -> None:
     """The variant itself is proved in tests/conformance/cli/test_variant.py."""
     names = ("finish", "retract", "finish, released", "retract, released")
-    before, after = (verdicts_on(site, names, VERIFIED) for site in (site_of(RELEASE), fixed(*ALL)))
+    before, after = (verdicts_on(site, names, VARIANT) for site in (site_of(RELEASE), fixed(*ALL)))
     assert before == dict.fromkeys(names, DIFFERS)
     assert after == dict.fromkeys(names, PROVED)
 
