@@ -119,8 +119,11 @@ class Server:
     def tokens(self, count):
         return [self.random.randrange(3, 512) for _ in range(count)]
 
-    def send(self, rid, tokens, output, session=None, ignore_eos=False):
-        """A request of `tokens`, or so many random ones, that generates `output`; with a session, its next turn."""
+    def send(self, rid, tokens, output, session=None, ignore_eos=False, **others):
+        """A request of `tokens`, or so many random ones, that generates `output`; with a session, its next turn.
+
+        `others`: fields of SGLang's own message.
+        """
         io = importlib.import_module("sglang.srt.managers.io_struct")
         sampling = importlib.import_module("sglang.srt.sampling.sampling_params").SamplingParams
         ids = self.tokens(tokens) if isinstance(tokens, int) else tokens
@@ -142,7 +145,7 @@ class Server:
         }
         parameters = inspect.signature(message).parameters.values()
         required = [p.name for p in parameters if p.default is p.empty and p.name not in fields]
-        self.messages.append(message(**dict.fromkeys(required), **fields))
+        self.messages.append(message(**dict.fromkeys(required), **fields, **others))
 
     # -- time --
 
