@@ -342,6 +342,14 @@ BUGS: tuple[Bug, ...] = (
         None,
     ),
     _finding(
+        "abort_in_another_namespace",
+        SLOT,
+        "The abort of a turn with another extra_key puts its session's pages into the tree twice.",
+        "before the server is idle, the next requests get a slot twice",
+        NEWEST,
+        None,
+    ),
+    _finding(
         "given_up",
         SCHEDULER,
         "Two turns outgrow the pool: one waits for ever, and the pool stays full.",
