@@ -213,6 +213,7 @@ class SessionSlot:
     virtual_node: _VirtualNode = field(default_factory=_VirtualNode)
     kv: ReqKvInfo = field(default_factory=ReqKvInfo)
     lock: Any = None
+    extra_key: Any = None
 
 class StreamingSession:
     def try_cache_finished_req(self, req):
@@ -221,6 +222,8 @@ class StreamingSession:
         slot = self.slots[req.session.session_id]
         req.lock, slot.lock = slot.lock, None
         del self.slots[req.session.session_id]
+        if req.extra_key != slot.extra_key:
+            req.skip_radix_cache_insert = True
         req.session.abort_req()
         return False
 """,

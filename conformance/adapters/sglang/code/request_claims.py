@@ -41,6 +41,14 @@ def _abort_into_tree(scene: PlainScene) -> Any:
     scene.unlocks_nothing()
 
 
+def _abort_in_another_namespace(scene: PlainScene) -> Any:
+    scene.req.fields |= {"finished_reason": scene.abort_reason(), "extra_key": "another"}
+    scene.ends = True
+    scene.run.paths.assume(z3.Not(scene.p.inserted))
+    scene.release(keeps=True)
+    scene.unlocks_nothing()
+
+
 def _released(scene: RequestScene, result: Any) -> Mapping[str, Any]:
     return ended(scene, scene.inner.asked == [])
 
@@ -93,6 +101,8 @@ def requests(release: Release) -> Iterator[Claim]:
     """The claims about whole releases of rows: by a session's turn, and by an ordinary request in each cache that there is."""
     for name in PARTS:
         yield _abort_claim(release, name) if name in ABORTS and is_there(release) else _released_claim(release, name)
+    if is_there(release):
+        yield _abort_claim(release, "abort_nth", in_another_namespace=True)
     if release.has_any(FILLS):
         yield _fills(release)
     for cache, (scene, _) in CACHES.items():
@@ -138,19 +148,24 @@ def _released_claim(release: Release, name: str) -> Claim:
 ABORTS = ("abort_first", "abort_nth")
 
 
-def _abort_claim(release: Release, name: str) -> Claim:
-    """Where one cache owns sessions and tree, an aborted turn ends in the tree as a request does."""
+def _abort_claim(release: Release, name: str, *, in_another_namespace: bool = False) -> Claim:
+    """Where one cache owns sessions and tree, an aborted turn ends in the tree as a request does.
+
+    The tree has what its row shares under the namespace of the session's first turn. Under another one nothing goes in: else
+    those pages would be in the tree twice.
+    """
     action = release.actions[name]
-    rule = follows(
-        action,
-        values=lambda d, s, after: {**RIGHT, **ENDS},
-        given=lambda d, s: (has_kv(d, s), *release.given(d, s)),
-    )
+
+    def given(d: Symbols, s: Ledger) -> tuple[Flag, ...]:
+        shares = (d.one <= s.cache_protected_len,) if in_another_namespace else ()
+        return (has_kv(d, s), *shares, *release.given(d, s))
+
+    rule = follows(action, values=lambda d, s, after: {**RIGHT, **ENDS}, given=given)
     return release.claim(
-        f"{name}, released",
+        f"{name}, another namespace" if in_another_namespace else f"{name}, released",
         RELEASE,
         _with_taken(rule),
-        _abort_into_tree,
+        _abort_in_another_namespace if in_another_namespace else _abort_into_tree,
         _released_into_tree,
         params=action.params,
         action=name,

@@ -67,8 +67,6 @@ class RequestScene(SessionScene):
             "skip_radix_cache_insert": False,
             "retraction_count": 0,
             "input_embeds": None,
-            "extra_key": None,
-            "cache_salt": None,
             "priority": 0,
         }
         return req

@@ -238,6 +238,8 @@ class SessionScene:
             "kv_committed_freed": False,
             "kv_overallocated_freed": False,
             "reasoning_tokens": 0,
+            "extra_key": None,
+            "cache_salt": None,
             "multimodal_inputs": None,
             "_session_mm_items": [],
         }

@@ -78,6 +78,7 @@ def test_with_all_fixes_together_nothing_is_found() -> None:
 
 
 PROVES = {
+    "abort_in_another_namespace": {"abort_nth, another namespace"},
     "chunk_cache_ignores_the_session": {"extend, admission"},
     "given_up": {"abort_first, given up", "abort_nth, given up"},
     "own_row": {"match_slot, admission"},

@@ -12,6 +12,7 @@ from kvproof.model.code.claims import DIFFERS, PROVED
 NAMES = (
     "abort_first, released",
     "abort_nth, released",
+    "abort_nth, another namespace",
     "refresh, tokens to fill",
     "finish_plain, unified",
     "retract_plain, unified",
@@ -32,6 +33,11 @@ WRONG = {
         "abort_nth, released",
         "        del self.slots[req.session.session_id]\n",
         "",
+    ),
+    "an aborted turn goes into the tree twice": (
+        "abort_nth, another namespace",
+        "        if req.extra_key != slot.extra_key:\n",
+        "        if False:\n",
     ),
     "the tree owns less than it has": (
         "finish_plain, unified",
