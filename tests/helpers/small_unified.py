@@ -214,6 +214,7 @@ class SessionSlot:
     kv: ReqKvInfo = field(default_factory=ReqKvInfo)
     lock: Any = None
     extra_key: Any = None
+    cache_salt: Any = None
 
 class StreamingSession:
     def try_cache_finished_req(self, req):
@@ -222,7 +223,7 @@ class StreamingSession:
         slot = self.slots[req.session.session_id]
         req.lock, slot.lock = slot.lock, None
         del self.slots[req.session.session_id]
-        if req.extra_key != slot.extra_key:
+        if req.extra_key != slot.extra_key or req.cache_salt != slot.cache_salt:
             req.skip_radix_cache_insert = True
         req.session.abort_req()
         return False

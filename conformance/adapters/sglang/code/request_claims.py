@@ -42,7 +42,8 @@ def _abort_into_tree(scene: PlainScene) -> Any:
 
 
 def _abort_in_another_namespace(scene: PlainScene) -> Any:
-    scene.req.fields |= {"finished_reason": scene.abort_reason(), "extra_key": "another"}
+    differs = "extra_key" if scene.run.paths.decide(z3.Bool("the turn has another extra_key")) else "cache_salt"
+    scene.req.fields |= {"finished_reason": scene.abort_reason(), differs: "another"}
     scene.ends = True
     scene.run.paths.assume(z3.Not(scene.p.inserted))
     scene.release(keeps=True)

@@ -36,8 +36,18 @@ WRONG = {
     ),
     "an aborted turn goes into the tree twice": (
         "abort_nth, another namespace",
-        "        if req.extra_key != slot.extra_key:\n",
+        "        if req.extra_key != slot.extra_key or req.cache_salt != slot.cache_salt:\n",
         "        if False:\n",
+    ),
+    "an aborted turn with another salt goes into the tree": (
+        "abort_nth, another namespace",
+        " or req.cache_salt != slot.cache_salt",
+        "",
+    ),
+    "an aborted turn with another extra_key goes into the tree": (
+        "abort_nth, another namespace",
+        "req.extra_key != slot.extra_key or ",
+        "",
     ),
     "the tree owns less than it has": (
         "finish_plain, unified",
