@@ -221,8 +221,12 @@ def main() -> int:
         return 2
     releases = dict.fromkeys(release for bug in wanted for release in (bug.there, bug.gone) if release)
     make(None, tuple(release for release in releases if release in KNOWN_SITES))
-    for release in releases.keys() - KNOWN_SITES.keys():
-        install(release)
+    try:
+        for release in releases.keys() - KNOWN_SITES.keys():
+            install(release)
+    except RuntimeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     found = []
     for bug in wanted:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from importlib import metadata
 from pathlib import Path
 
@@ -15,17 +16,27 @@ SITES = ENVIRONMENT / "adopted"
 
 
 def install(release: str) -> tuple[str, ...]:
-    """The release and, of what it asks for, the versions that change with it; what is there already stays."""
+    """The release and, of what it asks for, the versions that change with it; what is there already stays.
+
+    Raises RuntimeError if pip cannot install it; pip has printed why.
+    """
     site, beside = site_of(release), SITES / f"{release}.part"
     if not site.exists():
         print(f"{release}: installing", flush=True)
         shutil.rmtree(beside, ignore_errors=True)
-        pip("install", "--no-deps", "--target", str(beside), f"sglang=={release}")
-        pip("install", "--no-deps", "--target", str(beside), *asked_for(beside, "sglang", "transformers"))
-        asked = asked_for(beside, "transformers", "tokenizers", "huggingface-hub")
-        pip("install", "--no-deps", "--target", str(beside), *asked)
+        try:
+            _install_into(beside, release)
+        except subprocess.CalledProcessError as error:
+            raise RuntimeError(f"pip cannot install sglang=={release}; above it says why") from error
         beside.rename(site)
     return tuple(sorted(f"{one.name}=={one.version}" for one in metadata.distributions(path=[str(site)])))
+
+
+def _install_into(folder: Path, release: str) -> None:
+    pip("install", "--no-deps", "--target", str(folder), f"sglang=={release}")
+    pip("install", "--no-deps", "--target", str(folder), *asked_for(folder, "sglang", "transformers"))
+    asked = asked_for(folder, "transformers", "tokenizers", "huggingface-hub")
+    pip("install", "--no-deps", "--target", str(folder), *asked)
 
 
 def site_of(release: str) -> Path:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
+from unittest.mock import Mock
 
+import adopt_release
+import install_apart
+import pytest
 from adopt_release import ADOPTED, TABLE, numbers, other_verdicts, table
 from install_apart import asked_for
 
@@ -32,3 +37,16 @@ def test_of_what_a_release_asks_for_a_version_that_is_known_to_work_is_taken(tmp
     (written / "METADATA").write_text("\n".join(lines) + "\n")
     found = asked_for(tmp_path, "made", "transformers", "huggingface-hub", "tokenizers", "extra1")
     assert found == ["transformers==5.12.1", "huggingface-hub==1.33.0", "tokenizers>=99"]
+
+
+def test_a_release_that_pip_cannot_install_is_named_and_has_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = ADOPTED.read_text()
+    monkeypatch.setattr(adopt_release, "make", Mock())
+    monkeypatch.setattr(install_apart, "SITES", tmp_path)
+    monkeypatch.setattr(install_apart, "pip", Mock(side_effect=subprocess.CalledProcessError(1, "pip")))
+    monkeypatch.setattr("sys.argv", ["adopt_release.py", "9.9.9"])
+    assert adopt_release.main() == 1
+    assert capsys.readouterr().err == "error: SGLang 9.9.9: pip cannot install sglang==9.9.9; above it says why\n"
+    assert ADOPTED.read_text() == before and not any(tmp_path.iterdir())

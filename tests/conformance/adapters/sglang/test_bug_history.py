@@ -73,9 +73,14 @@ def test_a_run_writes_its_own_rows_and_leaves_the_others() -> None:
 
 
 @pytest.fixture
-def nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def page(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Instead of the real page, which no test writes. Nothing is installed."""
+    page = Mock()
+    page.read.return_value = TABLE.read()
+    monkeypatch.setattr(bug_history, "TABLE", page)
     monkeypatch.setattr(bug_history, "make", Mock())
     monkeypatch.setattr(bug_history, "install", Mock())
+    return page
 
 
 def run(monkeypatch: pytest.MonkeyPatch, name: str, is_there: Mock) -> int:
@@ -84,7 +89,7 @@ def run(monkeypatch: pytest.MonkeyPatch, name: str, is_there: Mock) -> int:
     return bug_history.main()
 
 
-@pytest.mark.usefixtures("nothing_is_installed")
+@pytest.mark.usefixtures("page")
 @pytest.mark.parametrize(("seen", "code"), [((True, False), 0), ((False, False), 1), ((True, True), 1)])
 def test_a_bug_that_is_not_as_the_table_says_ends_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], seen: tuple[bool, bool], code: int
@@ -93,24 +98,23 @@ def test_a_bug_that_is_not_as_the_table_says_ends_with_1(
     assert ("NOT AS THE TABLE SAYS" in capsys.readouterr().out) == bool(code)
 
 
-@pytest.mark.usefixtures("nothing_is_installed")
+@pytest.mark.usefixtures("page")
 def test_what_cannot_be_asked_and_a_name_of_nothing_end_with_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, "near_the_pool", Mock(side_effect=NotShownError("no answer"))) == 2
     assert run(monkeypatch, "1", Mock()) == 2
     assert "valid: all, 22862" in capsys.readouterr().err
+    monkeypatch.setattr(bug_history, "install", Mock(side_effect=RuntimeError("pip cannot install sglang==0.5.18")))
+    assert run(monkeypatch, "36081", Mock()) == 2
+    assert capsys.readouterr().err == "error: pip cannot install sglang==0.5.18\n"
 
 
-@pytest.mark.usefixtures("nothing_is_installed")
-def test_the_page_is_written_only_if_all_is_as_the_table_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = Mock()
-    monkeypatch.setattr(bug_history, "TABLE", written)
-    written.read.return_value = TABLE.read()
+def test_the_page_is_written_only_if_all_is_as_the_table_says(monkeypatch: pytest.MonkeyPatch, page: Mock) -> None:
     assert run(monkeypatch, "all", Mock(return_value=(True, ""))) == 1  # nothing is gone anywhere
-    assert not written.write.called
+    assert not page.write.called
     assert run(monkeypatch, "all", Mock(side_effect=lambda bug, release: (release == bug.there, ""))) == 0
-    assert written.write.called
+    assert page.write.called
 
 
 def test_a_function_that_is_absent_or_not_understood_is_not_called_gone(monkeypatch: pytest.MonkeyPatch) -> None:
