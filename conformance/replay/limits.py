@@ -106,7 +106,7 @@ class Limits:
     def __init__(self, config: Config) -> None:
         window, named = f"window {config.window}", f"window_pages {config.window_pages}"
         whole = (config.chunked_prefill_size or 0) < 1
-        self.overlap, self.rows = config.overlap, config.rows
+        self.overlap, self.rows, self.window_pages = config.overlap, config.rows, config.window_pages
         self.longest_chunk = 0 if whole else config.chunked_prefill_size or 0
         """Tokens; 0: any."""
         self.numbers = (
@@ -145,10 +145,7 @@ class Limits:
                 f"{column} at an event {event.action!r}, which is of no session and no turn" for column in shown
             )
         yield from (wrong for contrary in CONTRARIES if (wrong := contrary.broken_by(event)) is not None)
-        own = event.params.get("own_check_ok")
-        if own is not None and event.terms is not None and own != (balanced := _balance(event)):
-            add_up = "add up" if balanced else "do not add up"
-            yield f"own_check_ok is {own}, and the terms that the check read {add_up} to their totals"
+        yield from self._contrary_to_terms(event)
         for limit in self.lists:
             if getattr(event, limit.column) and (wrong := limit.broken_by(event.action, 0)):
                 yield wrong
@@ -161,6 +158,18 @@ class Limits:
             yield f"this is the late result of event {event.cause}: the header says overlap false"
         elif event.cause is not None and event.action != "result":
             yield f"cause at an event {event.action!r}: only result may have it"
+
+    def _contrary_to_terms(self, event: Event) -> Iterator[str]:
+        """What is wrong with the outcome of the implementation's own check, as a sentence.
+
+        A check may fail although what is recorded of it adds up: by terms of the window pool that were not read.
+        """
+        own = event.params.get("own_check_ok")
+        if own is None or event.terms is None or own == (balanced := _balance(event)):
+            return
+        if own or event.window_terms is not None or not self.window_pages:
+            add_up = "add up" if balanced else "do not add up"
+            yield f"own_check_ok is {own}, and the terms that the check read {add_up} to their totals"
 
     def too_long_a_chunk(self, event: Event, before: Ledger) -> Iterator[str]:
         """What is wrong with the tokens that a prefill runs, as a sentence. `before`: the state before it, by the rules."""

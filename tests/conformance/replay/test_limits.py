@@ -231,6 +231,21 @@ def test_a_check_whose_terms_do_not_add_up_says_so() -> None:
     assert not [*of_pool.broken_by(check.model_copy(update={"params": {"own_check_ok": False}}))]
 
 
+@pytest.mark.parametrize(("window_pages", "window_terms", "wrong"), [(0, None, 1), (4, None, 0), (4, 4, 1)])
+def test_a_check_may_fail_by_terms_of_the_window_pool_that_were_not_read(
+    window_pages: int, window_terms: int | None, wrong: int
+) -> None:
+    def read(pages: int, total: int) -> Terms:
+        return Terms(**{**TERMS, "available": pages, "total": total})
+
+    of_window = read(window_terms, window_terms) if window_terms else None
+    limits = Limits(Config(page_size=1, pool_pages=8, rows=1, row_width=9, window=4, window_pages=window_pages))
+    failed = Event(seq=0, action="check", params={"own_check_ok": False}, terms=read(8, 8), window_terms=of_window)
+    assert len([*limits.broken_by(failed)]) == wrong
+    believed = failed.model_copy(update={"params": {"own_check_ok": True}, "terms": read(7, 8)})
+    assert any("do not add up" in sentence for sentence in limits.broken_by(believed))
+
+
 @pytest.mark.parametrize(
     ("action", "inserted", "name"),
     [("finish", False, "dup_len"), ("abort", False, "dup_len"), ("abort", None, "dup_len"), ("abort", None, "key_len")],
