@@ -174,7 +174,7 @@ def allowed(release: str) -> tuple[list[str], list[str]]:
     return [n for n in good if n not in differs], [*known, *differs]
 
 
-def page_of(release: str, all_soaked: list[Soaked], known: list[str], asked: int) -> str:
+def page_of(release: str, all_soaked: list[Soaked], known: list[str], asked: int, seed: int) -> str:
     """`known`: what was left out because it shows a finding; with fixes nothing is, and what was left out before is asked for."""
     fixes = fixes_in_use()
     if fixes:
@@ -202,7 +202,7 @@ def page_of(release: str, all_soaked: list[Soaked], known: list[str], asked: int
         f"# Soak: false alarms on {whose}",
         "",
         f"Written by `make soak{'-fixed' if fixes else ''}`. {machine()}; load at the end: {os.getloadavg()[0]:.0f}. {which} "
-        f"{asked:,} steps of the scheduler were asked for; page sizes {', '.join(map(str, PAGE_SIZES))}, "
+        f"{asked:,} steps of the scheduler were asked for; seed {seed}, page sizes {', '.join(map(str, PAGE_SIZES))}, "
         f"a new scheduler every {STEPS_OF_A_SCHEDULER:,} steps or so, half of them with two tokens, so that many prompts begin "
         f"alike. Every event was judged by {rules}.",
         "",
@@ -243,7 +243,7 @@ def main() -> int:
     page = RESULTS / f"soak_sglang_{release}{'_fixed' if fixes else ''}.md"
     out = options.out or (page if options.seconds is None and not options.scenarios else None)
     if out is not None:
-        out.write_text(page_of(release, all_soaked, known, options.steps), encoding="utf-8")
+        out.write_text(page_of(release, all_soaked, known, options.steps, options.seed), encoding="utf-8")
         say(f"written: {out}")
     return 1 if any(s.found for s in all_soaked) else 0
 
