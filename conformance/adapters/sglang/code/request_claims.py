@@ -103,7 +103,7 @@ def requests(release: Release) -> Iterator[Claim]:
     for name in PARTS:
         yield _abort_claim(release, name) if name in ABORTS and is_there(release) else _released_claim(release, name)
     if is_there(release):
-        yield _abort_claim(release, "abort_nth", in_another_namespace=True)
+        yield _abort_claim(release, "abort_nth", IN_ANOTHER)
     if release.has_any(FILLS):
         yield _fills(release)
     for cache, (scene, _) in CACHES.items():
@@ -146,27 +146,36 @@ def _released_claim(release: Release, name: str) -> Claim:
     return release.claim(label, place, rule, act, shows, params=params, action=name, assumes=ASSUMES, kind=RequestScene)
 
 
+def _no_more(d: Symbols, s: Ledger) -> tuple[Flag, ...]:
+    return ()
+
+
+def _shares(d: Symbols, s: Ledger) -> tuple[Flag, ...]:
+    """Pages of the tree, which has them under the namespace of the session's first turn."""
+    return (d.one <= s.cache_protected_len,)
+
+
 ABORTS = ("abort_first", "abort_nth")
+IN_OWN, IN_ANOTHER = "released", "another namespace"
+NAMESPACES = {IN_OWN: (_abort_into_tree, _no_more), IN_ANOTHER: (_abort_in_another_namespace, _shares)}
+"""How such a turn ends in the tree, and what is given beside. In another namespace nothing goes in: else pages would be in the
+tree twice."""
 
 
-def _abort_claim(release: Release, name: str, *, in_another_namespace: bool = False) -> Claim:
-    """Where one cache owns sessions and tree, an aborted turn ends in the tree as a request does.
-
-    The tree has what its row shares under the namespace of the session's first turn. Under another one nothing goes in: else
-    those pages would be in the tree twice.
-    """
+def _abort_claim(release: Release, name: str, namespace: str = IN_OWN) -> Claim:
+    """Where one cache owns sessions and tree, an aborted turn ends in the tree as a request does."""
     action = release.actions[name]
-
-    def given(d: Symbols, s: Ledger) -> tuple[Flag, ...]:
-        shares = (d.one <= s.cache_protected_len,) if in_another_namespace else ()
-        return (has_kv(d, s), *shares, *release.given(d, s))
-
-    rule = follows(action, values=lambda d, s, after: {**RIGHT, **ENDS}, given=given)
+    act, more = NAMESPACES[namespace]
+    rule = follows(
+        action,
+        values=lambda d, s, after: {**RIGHT, **ENDS},
+        given=lambda d, s: (has_kv(d, s), *more(d, s), *release.given(d, s)),
+    )
     return release.claim(
-        f"{name}, another namespace" if in_another_namespace else f"{name}, released",
+        f"{name}, {namespace}",
         RELEASE,
         _with_taken(rule),
-        _abort_in_another_namespace if in_another_namespace else _abort_into_tree,
+        act,
         _released_into_tree,
         params=action.params,
         action=name,
