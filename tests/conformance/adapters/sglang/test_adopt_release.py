@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import adopt_release
 import install_apart
 import pytest
-from adopt_release import ADOPTED, TABLE, numbers, other_verdicts, table
+from adopt_release import ADOPTED, SECONDS, TABLE, numbers, other_verdicts, seconds_of_row, table
 from install_apart import asked_for
 
 
@@ -50,3 +50,11 @@ def test_a_release_that_pip_cannot_install_is_named_and_has_no_row(
     assert adopt_release.main() == 1
     assert capsys.readouterr().err == "error: SGLang 9.9.9: pip cannot install sglang==9.9.9; above it says why\n"
     assert ADOPTED.read_text() == before and not any(tmp_path.iterdir())
+
+
+def test_a_release_is_fuzzed_again_for_as_long_as_its_row_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = tmp_path / "adopted.json"
+    monkeypatch.setattr(adopt_release, "ADOPTED", rows)
+    assert seconds_of_row("0.5.18") == SECONDS
+    rows.write_text(json.dumps({"0.5.18": {"seconds": 600}}))
+    assert seconds_of_row("0.5.18") == 600 and seconds_of_row("0.5.19") == SECONDS
