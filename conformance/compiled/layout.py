@@ -10,6 +10,7 @@ from kvproof.conformance.replay.compared_fields import SHOWN, STEP, TERMS
 from kvproof.conformance.replay.coverage import COUNTED, OF_A_CHECK, OF_EVICTED_PAGES, OF_EVICTED_WINDOW_PAGES
 from kvproof.conformance.replay.judge import LATE_RESULTS, LEAVES_ITS_SESSION, OF_NO_TURN, WITH_ROW
 from kvproof.conformance.replay.limits import AFTER, OF_A_LEDGER
+from kvproof.conformance.replay.liveness import SPARE as SPARE
 from kvproof.conformance.replay.passes import (
     ADMITS_OR_GIVES_BACK,
     ASKS_ABORT,

@@ -23,7 +23,7 @@ def stands_still(decoding: int, state: StateArrays) -> bool:
     if passes < max(counts[at.NEXT_LOOK], patience):
         return False
     widest = -(-settings[at.ROW_WIDTH] // settings[at.PAGE_SIZE])
-    reserved, rows, kept_out = 0, 0, 0
+    reserved, rows, kept_out = at.SPARE, 0, 0
     for ledger in range(ledgers.shape[0]):
         phase, stood = ledgers[ledger, at.PHASE], passes - tables[ledger, at.LAST_PASS]
         length = 0
@@ -39,9 +39,15 @@ def stands_still(decoding: int, state: StateArrays) -> bool:
             if phase == at.DECODING:
                 return True
             kept_out += 1
-    if kept_out == 0 or counts[at.BARREN] + 1 < patience or settings[at.FOLLOWED] != 0:
+    if kept_out == 0 or counts[at.BARREN] + 1 < patience:
         return False
     obtainable = counts[at.FREE_COUNT] + counts[at.TREE_COUNT] - counts[at.PROTECTED_COUNT]
+    if settings[at.WINDOW] != 0 and settings[at.FOLLOWED] == 0:
+        return False
+    if settings[at.FOLLOWED] != 0:
+        pool_pages, window_pages = state.pages.shape[1] - 1, state.windows.shape[1] - 1
+        in_use = pool_pages - obtainable
+        obtainable = min(obtainable, counts[at.WINDOW_FREE_COUNT], window_pages - in_use)
     waits, is_held_up = False, False
     for ledger in range(ledgers.shape[0]):
         phase, stood = ledgers[ledger, at.PHASE], passes - tables[ledger, at.LAST_PASS]

@@ -23,6 +23,11 @@ A_TURN = "a turn continues"
 AN_ABORT = "a turn that is to be aborted ends"
 
 
+SPARE = 2
+"""Pages that a scheduler may want beside what a turn can use, while others run: SGLang adds a page, and wants more to be there
+than that (#31205)."""
+
+
 def has_room(wanted: int, obtainable: int) -> bool:
     """Pages that may be wanted, of all that a scheduler keeps back for those that run, too, can be had."""
     return wanted <= obtainable
@@ -84,26 +89,41 @@ class Liveness:
             return False
         if ledger.phase == RUNNING:
             return not is_idle or has_room(1, self.obtainable())
-        if not (is_idle or self._is_barren()) or not self.can_run(key):
+        if is_idle:
+            return self.can_run(key)
+        if self.passes.barren < self.patience.turns or not self._could_run_beside_others(key):
             return False
-        return is_idle or ledger.phase != WAITING or not self._is_the_queue_held_up()
+        return ledger.phase != WAITING or not self._is_the_queue_held_up()
 
     def _is_the_queue_held_up(self) -> bool:
         """While others run, a turn may wait behind one that lacks a row or pages: a scheduler may keep the order of its queue."""
-        return any(of.phase == WAITING and not self.can_run(key) for key, of in self.ledgers.items())
-
-    def _is_barren(self) -> bool:
-        """Nothing that was given back made room just now. The window moves on at every pass, so there that is not known."""
-        return self.passes.barren >= self.patience.turns and not self.book.window.is_followed
+        return any(of.phase == WAITING and not self._could_run_beside_others(key) for key, of in self.ledgers.items())
 
     def can_run(self, key: str) -> bool:
         """A turn that waits or is in its prefill has a row, or can have one, and its pages: if others run, then even if they
-        all, and this turn, take their whole rows.
+        all, and this turn, take their whole rows. Not known of a window pool whose pages the trace does not name.
         """
+        return self._is_room_known() and not self.lacking(key, self._wanted(key))
+
+    def _could_run_beside_others(self, key: str) -> bool:
+        """Whether it can now, and could since something was given back last: from then on pages only became fewer.
+
+        Window pages come and go with each pass. But each stands behind a page of the full pool, so they are never more than the
+        pages that are in use.
+        """
+        wanted, window = self._wanted(key) + SPARE, self.book.window
+        in_use = self.book.pool_pages - self.obtainable()
+        windows_were_short = window.is_followed and not has_room(wanted, window.pool_pages - in_use)
+        return self._is_room_known() and not windows_were_short and not self.lacking(key, wanted)
+
+    def _is_room_known(self) -> bool:
+        return self.book.window.is_followed or not self.d.window
+
+    def _wanted(self, key: str) -> int:
         widest = self.d.ceil_pages(self.d.row_width)
         others = [other for other, of in self.ledgers.items() if other != key and is_live(self.d, of)]
         reserved = sum(widest - self._length(other) for other in others)
-        return not self.lacking(key, (widest if others else self.input_pages(key)) - self._length(key) + reserved)
+        return (widest if others else self.input_pages(key)) - self._length(key) + reserved
 
     def lacking(self, key: str, pages: int) -> tuple[str, ...]:
         """What a turn cannot have, of a row and so many pages."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kvproof.conformance.compiled.choose import Chosen
+from kvproof.conformance.replay.liveness import SPARE
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, VIOLATES, Finding, Report, replay
 from kvproof.conformance.replay.replayer import STANDSTILL
 from kvproof.conformance.traces.open_trace import write_trace
@@ -23,6 +24,8 @@ CONFIG = Config(page_size=1, pool_pages=1000, rows=4, row_width=ROW_WIDTH, tree=
 OVERLAPPING = CONFIG.model_copy(update={"overlap": True})
 """Only there a turn may be retracted before the result of its prefill is in."""
 MANY = Patience().turns
+TWO_ROWS = 2 * ROW_WIDTH + SPARE
+WINDOW = 8
 
 
 def judged(path: Path, events: Events, config: Config = CONFIG) -> Report:
@@ -100,13 +103,47 @@ def test_a_turn_that_waits_while_there_is_room_is_found(tmp_path: Path) -> None:
     "config",
     [
         CONFIG.model_copy(update={"rows": 1}),
-        # Both might grow to whole rows.
-        CONFIG.model_copy(update={"pool_pages": 2 * ROW_WIDTH - 1}),
+        CONFIG.model_copy(update={"pool_pages": TWO_ROWS - 1}),
     ],
     ids=["no row", "too few pages"],
 )
 def test_one_without_room_is_none(config: Config, tmp_path: Path) -> None:
     assert judged(tmp_path / "t.jsonl", a_turn_is_kept_out(2 * MANY), config).findings == []
+
+
+def test_one_is_found_if_both_could_grow_to_whole_rows(tmp_path: Path) -> None:
+    just_enough = CONFIG.model_copy(update={"pool_pages": TWO_ROWS})
+    assert standing(tmp_path / "t.jsonl", a_turn_is_kept_out(2 * MANY), just_enough).ledger == "request b"
+
+
+def a_turn_is_kept_out_while_the_window_moves(steps: int) -> Events:
+    for event in a_turn_is_kept_out(steps):
+        yield {**event, "window_alloc": event["alloc"]} if "alloc" in event else event
+        if event["action"] == "decode" and event["step"] % WINDOW == 0:
+            length, behind = event["step"] + 3, event["step"] + 2 - WINDOW
+            of = {"step": event["step"], "turn": event["turn"], "row": event["row"], "params": {"pre_len": length}}
+            gone = tuple(page_of(event["row"], at) for at in range(max(0, behind - WINDOW), behind))
+            yield {"action": "window", **of, "window_free": gone}
+
+
+@pytest.mark.parametrize(("window_pages", "is_found"), [(TWO_ROWS, True), (TWO_ROWS - 1, False)])
+def test_while_windows_move_it_is_found_if_as_many_rows_would_fit_with_all_their_windows(
+    window_pages: int, is_found: bool, tmp_path: Path
+) -> None:
+    """How many window pages there were meanwhile is not counted: there were as many as if no window had moved."""
+    windows = CONFIG.model_copy(update={"window": WINDOW, "window_pages": window_pages})
+    events = a_turn_is_kept_out_while_the_window_moves(2 * MANY)
+    report = judged(tmp_path / "t.jsonl", events, windows)
+    assert [finding.action for finding in report.findings] == ([STANDSTILL] if is_found else [])
+    if is_found:
+        assert report.first is not None and report.first.ledger == "request b"
+
+
+def test_where_the_pages_of_a_window_pool_are_not_named_it_is_not_known_who_has_room(tmp_path: Path) -> None:
+    unnamed = CONFIG.model_copy(update={"window": WINDOW})
+    report = judged(tmp_path / "t.jsonl", iter([*arrives("b"), idle(MANY)]), unnamed)
+    assert report.findings == [] and "the scheduler finds nothing to run, and request b waits" in report.why
+    assert judged(tmp_path / "u.jsonl", a_turn_is_kept_out(2 * MANY), unnamed).findings == []
 
 
 def a_session_waits_for_its_second_turn(row: int) -> Events:
