@@ -1,4 +1,4 @@
-"""For all tests: nothing is read from, or left in, the cache of whoever runs them.
+"""For all tests: nothing is read from, or left in, the cache of whoever runs them, and no example of Hypothesis is timed.
 
 One run has one cache, which the workers of pytest-xdist share. The checker is compiled into it by a process beside them, and the
 tests that need it come last: so it is compiled once, and nobody waits.
@@ -14,6 +14,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("kvproof", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("kvproof")
 
 CACHE = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 COMPILING = pytest.StashKey[subprocess.Popen[bytes]]()

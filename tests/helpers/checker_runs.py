@@ -127,7 +127,7 @@ def check_each_kind_of_change(records: list[dict[str, Any]], path: Path, at_most
             assert_same(path)
 
 
-few = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 def stops_at(path: Path, judge: Callable[..., Any], profile: Profile | None = None) -> int | None:

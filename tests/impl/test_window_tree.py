@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvproof.impl.pools import KVIndices
@@ -127,7 +127,6 @@ ACTS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(ACTS, st.sampled_from((1, 3, 4, 9, 40)), st.sampled_from((1, 4)))
 def test_counters_equal_a_recount_and_what_is_locked_stays(
     acts: list[tuple[str, int, int]], window: int, page_size: int

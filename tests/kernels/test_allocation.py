@@ -64,7 +64,7 @@ def extend_inputs(batch: Batch, device: str) -> tuple[torch.Tensor, ...]:
     return tuple(torch.tensor(numbers, dtype=torch.int32, device=device) for numbers in lists)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 @given(batch=batches)
 def test_an_extend_fills_the_last_page_up_and_then_takes_new_ones_in_order(batch: Batch) -> None:
     rows, free = batch.rows()
@@ -90,13 +90,13 @@ def assert_agrees(inputs: ExtendBatch) -> None:
     assert (int(taken_by_kernel), got.dtype) == (int(taken), torch.int64)
 
 
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
+@settings(max_examples=EXAMPLES, derandomize=True)
 @given(batch=batches)
 def test_the_extend_kernel_agrees_with_the_reference(device: str, batch: Batch) -> None:
     assert_agrees(ExtendBatch(*extend_inputs(batch, device), batch.page_size, sum(batch.new_tokens)))
 
 
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
+@settings(max_examples=EXAMPLES, derandomize=True)
 @given(batch=batches, tokens_each=st.sampled_from([1, 1, 2, 5]))
 def test_the_decode_kernel_agrees_with_the_reference(device: str, batch: Batch, tokens_each: int) -> None:
     batch = Batch(batch.page_size, batch.prefix_lens, [tokens_each] * len(batch.prefix_lens), 0, batch.seed)
@@ -105,7 +105,7 @@ def test_the_decode_kernel_agrees_with_the_reference(device: str, batch: Batch, 
     assert_agrees(ExtendBatch(free, None, *lens, batch.page_size, count, tokens_each=tokens_each))
 
 
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
+@settings(max_examples=EXAMPLES, derandomize=True)
 @given(
     spans=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), max_size=5),
     int64=st.booleans(),

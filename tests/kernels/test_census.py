@@ -194,7 +194,7 @@ pools = st.integers(0, 4).flatmap(
 )
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 @given(pool=pools)
 def test_the_reference_counts_every_mention(pool: Pool) -> None:
     """Against a count in plain Python, page by page."""
@@ -233,7 +233,7 @@ def test_the_reference_counts_every_mention(pool: Pool) -> None:
         assert verdict[0] == min(kind for kind, count in counters.items() if count)
 
 
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
+@settings(max_examples=EXAMPLES, derandomize=True)
 @given(pool=pools)
 def test_the_kernels_agree_with_the_reference_on_any_tables(device: str, pool: Pool) -> None:
     assert_same(*both(pool, device))

@@ -14,7 +14,7 @@ from kvproof.kernels import paged, reference
 from kvproof.kernels.reference import PagedKV
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     page_size=st.sampled_from([1, 3, 4, 16]),
     length=st.integers(1, 20),

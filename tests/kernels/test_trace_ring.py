@@ -102,13 +102,13 @@ def check_run(ring: TraceRing, run: list[tuple[Batch, bool]]) -> None:
             assert record.pages is not None
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 @given(records=st.integers(6, 14), pages=st.integers(1, 30), run=runs)
 def test_what_is_drained_is_what_was_appended(records: int, pages: int, run: list[tuple[Batch, bool]]) -> None:
     check_run(TraceRing(records, pages, "cpu"), run)
 
 
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
+@settings(max_examples=EXAMPLES, derandomize=True)
 @given(records=st.integers(6, 14), pages=st.integers(1, 30), run=st.lists(batches, max_size=4))
 def test_the_append_kernel_writes_what_the_reference_writes(
     device: str, records: int, pages: int, run: list[Batch]
@@ -204,7 +204,6 @@ def test_copies_beside_the_device_arrive_two_drains_later(late_device: None) -> 
 
 @settings(
     max_examples=100,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -93,7 +93,7 @@ def assert_agrees(case: Shapes, device: str, *, extends: bool) -> None:
 
 
 @pytest.mark.parametrize("extends", [False, True], ids=["decode", "extend"])
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
+@settings(max_examples=EXAMPLES, derandomize=True)
 @given(case=shapes(longest=LONGEST))
 def test_the_kernel_agrees_with_the_reference(device: str, extends: bool, case: Shapes) -> None:
     assert_agrees(case, device, extends=extends)
@@ -107,7 +107,7 @@ def test_wide_heads_agree_with_the_reference(device: str, head_dim: int, dtype: 
     assert_agrees(Shapes(16, [0, 37], [5, 18], 1, 4, head_dim, 0, dtype, seed=7), device, extends=extends)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(case=shapes(longest=60))
 def test_an_extend_is_the_decodes_of_its_positions(case: Shapes) -> None:
     """Two references that share only the definition of what a query sees."""

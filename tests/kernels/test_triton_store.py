@@ -13,7 +13,7 @@ EXAMPLES = 100 if torch.cuda.is_available() else 10
 CAST_TO = [torch.float32, torch.float16] + [torch.bfloat16] * torch.cuda.is_available()
 
 
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
+@settings(max_examples=EXAMPLES, derandomize=True)
 @given(
     tokens=st.integers(0, 9),
     kv_heads=st.integers(1, 3),
@@ -36,7 +36,7 @@ def test_keys_and_values_are_stored_as_the_reference_does(
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
 
 
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
+@settings(max_examples=EXAMPLES, derandomize=True)
 @given(
     tokens=st.integers(0, 5),
     width=st.sampled_from([1, 72, 576, 1500]),

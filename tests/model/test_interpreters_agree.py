@@ -31,7 +31,7 @@ TABLE: dict[str, tuple[Machine, Action]] = {
 
 
 @pytest.mark.parametrize("name", TABLE)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     data=st.data(),
     page_size=st.integers(1, 9),

@@ -22,7 +22,7 @@ from kvproof.spec.faults import FAULTS
 REAL = [f.id for f in FAULTS.values() if f.kind != "mutation"]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(**OF_A_WALK)
 def test_any_run_of_the_right_rules_is_a_trace_that_conforms(
     page_size: int,

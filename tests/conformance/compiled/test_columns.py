@@ -65,7 +65,7 @@ def collected(events: list[Event]) -> EventColumns:
     return columns
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(events=st.lists(EVENTS, min_size=1, max_size=20), room=st.sampled_from([0, 2**20]), data=st.data())
 def test_any_part_of_a_batch_is_told_as_it_stands(events: list[dict[str, Any]], room: int, data: st.DataObject) -> None:
     """Columns are bits and bytes that may begin anywhere in a buffer."""
@@ -112,7 +112,7 @@ def test_a_batch_without_events_fills_nothing() -> None:
     assert_told([], arrays_of(batch.slice(1), names), names)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(events=st.lists(EVENTS, min_size=1, max_size=20), data=st.data())
 def test_arrays_filled_by_python_are_the_same(events: list[dict[str, Any]], data: st.DataObject) -> None:
     """What is compiled is the text of `filler.py`; here it runs as it stands, and reads Arrow's memory by itself."""

@@ -56,7 +56,7 @@ SHOWING = st.fixed_dictionaries(
 """Events that show values just within their bounds, and just beyond them."""
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     events=st.lists(SHOWING, min_size=1, max_size=8), windows=st.sampled_from([None, 4]), chunk=st.sampled_from([0, 8])
 )

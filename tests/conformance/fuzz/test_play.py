@@ -80,7 +80,7 @@ def test_what_is_right_is_played_to_its_end() -> None:
     assert played.coverage.actions["decode"] >= 5
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(schedules(Reference()))
 def test_any_schedule_without_a_fault_is_survived(schedule: Schedule) -> None:
     played = play(schedule, Reference())

@@ -30,7 +30,11 @@ BUGS = [fault for fault in IMPLEMENTED if fault in FAULTS]
 QUICK = ("F22862b", "F22213", "F994d")
 
 
-def shrunk(path: Path, seconds: float = 60) -> Shrunk:
+LONG = 600
+"""Seconds, of which a shrink on a quiet machine needs few."""
+
+
+def shrunk(path: Path, seconds: float = LONG) -> Shrunk:
     return TraceShrinker(path, None, seconds).run()
 
 
@@ -103,7 +107,7 @@ def long_trace(path: Path, turns: int) -> Path:
 )
 def test_a_long_trace_becomes_a_handful(name: str, tmp_path: Path) -> None:
     path = long_trace(tmp_path / name, 6)
-    result = run("shrink", path, "--out", tmp_path / "small.jsonl")
+    result = run("shrink", path, "--out", tmp_path / "small.jsonl", "--seconds", LONG)
     assert result.exit_code == 0, result.output
     assert "explained by F22862b" in result.output
     assert f"see it: kvproof replay {tmp_path / 'small.jsonl'}" in result.output
@@ -140,7 +144,7 @@ def test_a_finding_without_a_name_is_cut_out_and_kept(tmp_path: Path) -> None:
     ("closed", "code", "said"), [(True, 2, "conforms: there is nothing to shrink"), (False, 3, "did not finish")]
 )
 def test_a_trace_without_a_violation_has_nothing_to_shrink(closed: bool, code: int, said: str, tmp_path: Path) -> None:
-    result = run("shrink", sessions(tmp_path / "t.jsonl", closed=closed))
+    result = run("shrink", sessions(tmp_path / "t.jsonl", closed=closed), "--seconds", LONG)
     assert result.exit_code == code and said in result.output
     assert closed or "incomplete" in result.output
 

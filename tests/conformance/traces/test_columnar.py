@@ -86,7 +86,7 @@ def batch_of(*events: dict[str, Any]) -> Any:
 # --- nothing is lost ------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(events=TRACES, block=st.integers(1, 9))
 @example(events=[{"action": "extend", "params": params} for params in LOOK_ALIKE], block=3)
 def test_lines_to_columns_and_back_are_the_same_bytes(
@@ -101,7 +101,7 @@ def test_lines_to_columns_and_back_are_the_same_bytes(
     assert all_in(columns) == all_in(lines)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(events=TRACES)
 def test_a_recorder_may_write_columns_at_once(
     tmp_path_factory: pytest.TempPathFactory, events: list[dict[str, Any]]

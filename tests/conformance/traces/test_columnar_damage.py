@@ -127,7 +127,7 @@ def test_a_file_that_breaks_off_inside_the_header_is_the_users_mistake(trace: Pa
 # --- damage ---------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(data=st.data())
 def test_flipped_and_missing_bytes_never_pass(
     tmp_path_factory: pytest.TempPathFactory, whole: bytes, data: Any
@@ -333,7 +333,7 @@ def test_a_payload_that_unpacks_to_something_else_than_it_says_is_refused(
     assert error_of(path)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_crafted_payloads_with_right_checksums_end_in_a_sentence(
     tmp_path_factory: pytest.TempPathFactory, data: Any

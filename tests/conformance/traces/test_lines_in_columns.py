@@ -93,7 +93,7 @@ def test_every_plain_line_goes_into_columns_at_once() -> None:
         assert fields_of_line(line.encode()) is not None, line
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(events=st.lists(EVENTS, min_size=1, max_size=4))
 def test_what_goes_into_columns_comes_back_as_the_event(events: list[dict[str, Any]]) -> None:
     for seq, fields in enumerate(events):
@@ -127,7 +127,7 @@ def test_text_that_is_no_json_string_is_refused(tmp_path: Path, name: bytes) -> 
     assert_the_same(tmp_path / "t.jsonl", line)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(data=st.data())
 def test_lines_with_any_byte_changed_are_read_in_batches_as_by_themselves(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -158,7 +158,7 @@ CHANGES = (
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     count=st.integers(0, 40),
     odd=st.lists(st.tuples(st.integers(0, 39), st.sampled_from(CHANGES)), max_size=6),

@@ -206,9 +206,7 @@ def is_understood(code: str, given_numbers: tuple[int, ...], page_size: int) -> 
 
 def _settings(examples: int) -> settings:
     checks = [HealthCheck.too_slow, HealthCheck.data_too_large]
-    return settings(
-        max_examples=examples, deadline=None, suppress_health_check=checks, derandomize=examples == EXAMPLES
-    )
+    return settings(max_examples=examples, suppress_health_check=checks, derandomize=examples == EXAMPLES)
 
 
 def understood(examples: int) -> int:
